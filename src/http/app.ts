@@ -116,7 +116,6 @@ export function createApp(options: AppOptions): FastifyInstance {
     },
   });
   app.decorateRequest('caller', undefined);
-  app.decorateRequest('brokenOff', undefined);
   // Reads and writes share one loop budget (handler time per event-loop iteration). Their concurrency limits
   // are separate, so lists still work while a lock or a slow disk blocks writes.
   const waitForLoopBudget = createLoopBudget();

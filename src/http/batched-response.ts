@@ -40,6 +40,9 @@ export class BatchedResponse<
   /** Called with `receiveError` when malformed bytes or a timeout interrupt the body of the request. */
   onReceiveError: ((error: unknown) => void) | undefined;
 
+  /** Error for which Node did not send the response. The connection is then closed. */
+  sendError: unknown;
+
   /** Bytes of the body of the request, as its length or its chunk sizes give them so far. */
   bodyBytes = 0;
 
@@ -214,8 +217,9 @@ function endAll(): void {
   for (const { response, args } of all) {
     try {
       response.endNow(args);
-    } catch {
+    } catch (error: unknown) {
       // Node rejected the status or a header of this response. The other responses are still sent.
+      response.sendError = error;
       response.destroy();
     }
   }

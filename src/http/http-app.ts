@@ -96,7 +96,10 @@ export function createHttpApp(options: HttpAppOptions): FastifyInstance {
         connections,
         waitToParse: createLoopBudget(PARSER_BUDGET_MS),
         renderError,
-        onClosed,
+        onClosed: (response) => {
+          noteSendError(log, response);
+          onClosed(response);
+        },
         onHandshakeFailed,
       }),
     clientErrorHandler: () => undefined,
@@ -113,6 +116,7 @@ export function createHttpApp(options: HttpAppOptions): FastifyInstance {
   app.setValidatorCompiler<TSchema>(({ schema, httpPart }) => compileRequestCheck(schema, httpPart));
   app.decorateRequest('traceId', undefined);
   app.decorateRequest('errorCode', undefined);
+  app.decorateRequest('brokenOff', undefined);
   app.addHook('preParsing', receiveBody(limits.bodyLimit, options.countBody));
   options.tracing?.traceRequests(app);
   app.addHook('onRequest', (request, reply, done) => {
@@ -136,6 +140,13 @@ export function createHttpApp(options: HttpAppOptions): FastifyInstance {
     sendApiError(reply, apiError);
   });
   return app;
+}
+
+/** Logs the error for which Node did not send a response, and counts the request as failed. */
+function noteSendError(log: EventLog, { sendError, fastifyRequest: request }: BatchedResponse): void {
+  if (sendError === undefined || request === undefined) return;
+  request.brokenOff = toApiError(sendError);
+  logFailure(log, request, sendError);
 }
 
 /** Returns a generator of request ids. Each has the random prefix of its generator, and a number. */

@@ -20,7 +20,7 @@ declare module 'fastify' {
     traceId: string | undefined;
     /** Code of the error response; otherwise undefined. */
     errorCode: ErrorCode | undefined;
-    /** Error that broke the response off after its headers were sent; otherwise undefined. */
+    /** Error for which the response was not sent to its end; otherwise undefined. */
     brokenOff: ApiError | undefined;
   }
   interface FastifyContextConfig {

@@ -1,9 +1,9 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
-import { get, type IncomingMessage } from 'node:http';
+import http, { get, type IncomingMessage } from 'node:http';
 import { connect } from 'node:net';
 import { test } from 'node:test';
-import { engines, execute } from '../support/engines.ts';
+import { engines, execute, sqlite } from '../support/engines.ts';
 import { bearer, startService, type TestService } from '../support/service.ts';
 import { create } from '../support/store-setup.ts';
 
@@ -61,6 +61,19 @@ for (const engine of engines) {
     assertFailed(service, String(answer.headers['x-request-id']), /\bplants\b/);
   });
 }
+
+test('response that Node rejects → connection closed; details in the log', async (t) => {
+  const service = await startService(t, await sqlite.freshUrl(t));
+  const fault = t.mock.method(http.ServerResponse.prototype, 'end', () => {
+    throw new Error(INTERNAL_MESSAGE);
+  });
+  await assert.rejects(fetch(`${service.url}/openapi.json`), { message: 'fetch failed' });
+  fault.mock.restore();
+  assert.equal((await fetch(`${service.url}/openapi.json`)).status, 200, 'other responses go on');
+  await service.close();
+  const [first = ''] = service.logLines.filter((line) => line.includes(INTERNAL_MESSAGE));
+  assertFailed(service, JSON.parse(first).requestId, new RegExp(INTERNAL_MESSAGE));
+});
 
 /** Checks that the log has the reason and the status of a request that failed with an internal error. */
 function assertFailed(service: TestService, requestId: string, reason: RegExp): void {

@@ -30,8 +30,11 @@ const READ_ONLY = '25006';
 
 const LOCK_NOT_AVAILABLE = '55P03';
 
+/** A table is missing, as while `pg_restore --clean` replaces it. */
+const UNDEFINED_TABLE = '42P01';
+
 /** Codes with which the server rejects a transaction before its commit. */
-const NOTHING_STORED_CODES = new Set([READ_ONLY, LOCK_NOT_AVAILABLE]);
+const NOTHING_STORED_CODES = new Set([READ_ONLY, LOCK_NOT_AVAILABLE, UNDEFINED_TABLE]);
 
 /**
  * Functions of the server that raise errors only before a commit: they assign transaction ids, which stops until a

@@ -28,7 +28,7 @@ for (const routine of ['mdextend', 'mdzeroextend'])
     assert.ok(toStoreError(serverError('53100', routine)) instanceof NothingStored);
   });
 
-for (const code of ['25006', '40001', '40P01', '55P03'])
+for (const code of ['25006', '40001', '40P01', '42P01', '55P03'])
   test(`${code}, with which the server rejects a transaction → nothing stored`, () => {
     assert.ok(toStoreError(serverError(code, 'any')) instanceof NothingStored);
   });

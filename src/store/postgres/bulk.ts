@@ -25,7 +25,14 @@ import {
 } from './migrate.ts';
 import { RAW_BYTES } from './pages.ts';
 import { retryConflicts } from './retry-conflicts.ts';
-import { type Connection, createPlants, createTokens, replacePlants } from './statements.ts';
+import {
+  type Connection,
+  createPlants,
+  createTokens,
+  MISSING_KEYS,
+  replacePlants,
+  withoutKeys,
+} from './statements.ts';
 import { inTransaction } from './transaction.ts';
 
 /** Lets the server read whole tables in this transaction. Sessions forbid it, as do accounts behind a pooler (sessions.ts). */
@@ -257,5 +264,8 @@ async function readSchemaFaults(connection: Connection): Promise<readonly string
     throw new StoreNotOpened(
       'there is no store in this database yet; start the service or run `plant-store migrate` to create one',
     );
-  return inspectMigrations(POSTGRES_MIGRATIONS, await appliedMigrations(connection));
+  const migrations = inspectMigrations(POSTGRES_MIGRATIONS, await appliedMigrations(connection));
+  if (migrations.length > 0) return migrations;
+  const [row] = await connection.query({ text: `SELECT ${MISSING_KEYS} AS keys` });
+  return typeof row?.keys === 'string' ? [withoutKeys(row.keys)] : [];
 }

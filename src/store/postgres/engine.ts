@@ -9,16 +9,17 @@ import { deleteExpiredKeys } from './expired-keys.ts';
 import { migratePostgres } from './migrate.ts';
 import { createPageReader, readLargePlant } from './pages.ts';
 import { retryConflicts } from './retry-conflicts.ts';
-import { NOW_MS, type Statement } from './statements.ts';
+import { MISSING_KEYS, NOW_MS, type Statement, withoutKeys } from './statements.ts';
 import { createTokenLookup, findTokenById } from './token-lookup.ts';
 
 /**
- * Query for the required privileges that the service lacks. `SELECT … FOR UPDATE` requires the UPDATE
+ * Query for the required privileges that the service lacks, and for missing keys. `SELECT … FOR UPDATE` requires the UPDATE
  * privilege.
  */
-const FIND_MISSING_GRANTS: Statement = {
-  name: 'find-missing-grants',
-  text: `SELECT string_agg(grants.action || ' on ' || grants.of, ', ' ORDER BY grants.of, grants.action) AS missing
+const FIND_TABLE_FAULTS: Statement = {
+  name: 'find-table-faults',
+  text: `SELECT string_agg(grants.action || ' on ' || grants.of, ', ' ORDER BY grants.of, grants.action) AS missing_grants,
+                ${MISSING_KEYS} AS missing_keys
            FROM (VALUES ('plants', 'SELECT'), ('plants', 'INSERT'), ('plants', 'UPDATE'), ('plants', 'DELETE'),
                         ('idempotency_keys', 'SELECT'), ('idempotency_keys', 'INSERT'),
                         ('idempotency_keys', 'UPDATE'), ('idempotency_keys', 'DELETE'),
@@ -64,11 +65,12 @@ export async function openPostgres(
     hasTokens: async () => (await read({ text: 'SELECT 1 FROM tokens LIMIT 1' })).length > 0,
     isEmpty: async () => (await read({ text: FIND_ANY_ROW })).length === 0,
     ping: async () => {
-      const [row] = await read(FIND_MISSING_GRANTS);
-      if (typeof row?.missing === 'string')
+      const [row] = await read(FIND_TABLE_FAULTS);
+      if (typeof row?.missing_grants === 'string')
         throw new StoreUnavailable(
-          `the database account of the service lacks ${row.missing}; grant it to this account`,
+          `the database account of the service lacks ${row.missing_grants}; grant it to this account`,
         );
+      if (typeof row?.missing_keys === 'string') throw new StoreUnavailable(withoutKeys(row.missing_keys));
     },
     load: () => ({
       connections: connections.count(),

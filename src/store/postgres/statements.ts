@@ -1,3 +1,4 @@
+// cspell:words relkind indisunique indisvalid indpred indexdef indexrelid indnkeyatts
 import { type Plant, type PlantRow, plantFields } from '../../plant.ts';
 import type { Token } from '../../token.ts';
 import { PLANT_COLUMNS, type Row, TOKEN_COLUMNS, tokenColumns, tokenValues } from '../rows.ts';
@@ -23,6 +24,23 @@ export interface Connection {
  * stable, not volatile as `clock_timestamp`: Citus accepts it in more statements.
  */
 export const NOW_MS = 'floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint';
+
+/** SQL of the keys that the store relies on and its tables lack, as `table (columns)`. NULL if there are all. Ignores views. */
+export const MISSING_KEYS = `(
+  SELECT string_agg(keys.of || ' (' || keys.names || ')', ', ' ORDER BY keys.of, keys.names)
+    FROM (VALUES ('plants', 'owner, id'), ('idempotency_keys', 'owner, key'),
+                 ('tokens', 'digest'), ('tokens', 'id')) AS keys (of, names)
+   WHERE (SELECT relkind FROM pg_class WHERE oid = keys.of::regclass) <> 'v'
+     AND NOT EXISTS (
+       SELECT 1 FROM pg_index
+        WHERE indrelid = keys.of::regclass AND indisunique AND indisvalid AND indpred IS NULL
+          AND array_to_string(ARRAY(SELECT pg_get_indexdef(indexrelid, place, true)
+                                      FROM generate_series(1, indnkeyatts) AS place ORDER BY place), ', ') = keys.names))`;
+
+/** Message about missing keys. `keys` is a value of MISSING_KEYS. */
+export function withoutKeys(keys: string): string {
+  return `there is no valid unique index on ${keys}; without it, duplicates are stored. Run \`CREATE UNIQUE INDEX ON …\` for each, or restore the backup again completely`;
+}
 
 /** SQL types of the columns that hold the fields of a plant. */
 const FIELD_TYPES: Readonly<Record<keyof Plant, 'text' | 'integer' | 'bigint'>> = {

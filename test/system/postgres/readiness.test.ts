@@ -11,7 +11,7 @@ async function startBehindProxy(t: TestContext, flags: Parameters<typeof startSe
   const url = new URL(await postgres.freshUrl(t));
   const reads = { count: 0 };
   const proxy = await startTcpProxy(t, Number(url.port), (bytes) => {
-    if (bytes.includes('find-missing-grants')) reads.count += 1;
+    if (bytes.includes('find-table-faults')) reads.count += 1;
   });
   url.host = `127.0.0.1:${proxy.port}`;
   const service = await startService(t, url.href, flags);

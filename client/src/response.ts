@@ -97,35 +97,37 @@ async function bodyOf(response: FetchResponse, maxBodyBytes: number): Promise<Bo
     // Without a body, `arrayBuffer` may be there but not work, as in React Native.
     if (typeof body === 'object' && body !== null && response.arrayBuffer !== undefined) {
       const bytes = new Uint8Array(await response.arrayBuffer());
-      return { ...decoded([bytes], bytes.length), cutAt: bytes.length > maxBytes ? maxBytes : undefined };
+      return { ...decoded(bytes), cutAt: bytes.length > maxBytes ? maxBytes : undefined };
     }
     const text = await response.text();
     return { body: text, isUtf8: true, cutAt: text.length > maxBytes ? maxBytes : undefined };
   }
   // Browsers such as Safari 18 cannot iterate over a stream with for await.
   const reader = body.getReader();
-  const chunks: Uint8Array[] = [];
+  // One buffer, since an array of chunks of one byte would take hundreds of times their bytes.
+  let bytes = new Uint8Array(0);
   let length = 0;
   while (length <= maxBytes) {
     const chunk = await reader.read();
-    if (chunk.done) return { ...decoded(chunks, length), cutAt: undefined };
-    chunks.push(chunk.value);
-    length += chunk.value.byteLength;
+    if (chunk.done) return { ...decoded(bytes.subarray(0, length)), cutAt: undefined };
+    const part = chunk.value.subarray(0, maxBytes + 1 - length);
+    const end = length + part.length;
+    if (end > bytes.length) {
+      const larger = new Uint8Array(Math.min(Math.max(end, 2 * length), maxBytes + 1));
+      larger.set(bytes);
+      bytes = larger;
+    }
+    bytes.set(part, length);
+    length = end;
   }
-  return { ...decoded(chunks, length), cutAt: maxBytes };
+  return { ...decoded(bytes), cutAt: maxBytes };
 }
 
 function isWebStream(body: unknown): body is ReadableStream<Uint8Array> {
   return typeof Reflect.get(Object(body), 'getReader') === 'function';
 }
 
-function decoded(chunks: readonly Uint8Array[], length: number): Omit<Body, 'cutAt'> {
-  const bytes = new Uint8Array(length);
-  let offset = 0;
-  for (const chunk of chunks) {
-    bytes.set(chunk, offset);
-    offset += chunk.byteLength;
-  }
+function decoded(bytes: Uint8Array): Omit<Body, 'cutAt'> {
   try {
     return { body: new TextDecoder('utf-8', { fatal: true }).decode(bytes), isUtf8: true };
   } catch {

@@ -422,6 +422,21 @@ test('16 MiB of JSON escapes in a compressed page → the call rejects, in a hea
   assert.match(stdout, /its body begins with "\/{100}"; is the option url right\?$/m);
 });
 
+test('a page of 1 MiB in chunks of 1 byte → listed, in a heap of 64 MiB', async (t) => {
+  const page = '[{"name":"Fern"}]'.padStart(2 ** 20);
+  const chunks = Buffer.from(`${page.replace(/./g, '1\r\n$&\r\n')}0\r\n\r\n`);
+  const url = await serve(t, ({ socket }) => {
+    socket.write('HTTP/1.1 200 OK\r\nTransfer-Encoding: chunked\r\n\r\n');
+    socket.write(chunks);
+  });
+  const { stdout } = await runProgram(
+    `const client = createClient({ url: '${url}', token: 'plt_secret', timeoutMs: 60_000, retries: 0 });
+    for await (const { name } of client.listPlants()) console.log(name);`,
+    '--max-old-space-size=64',
+  );
+  assert.equal(stdout, 'Fern\n');
+});
+
 test('the token comes after the timeout → nothing is sent with it', async () => {
   const token = Promise.withResolvers<string>();
   const sent: unknown[] = [];

@@ -15,14 +15,17 @@ const UNSENT_CODE =
 const FAILED_HANDSHAKE =
   /^(?:CERT_|UNABLE_TO_|(?:DEPTH_ZERO_)?SELF_SIGNED_CERT|ERR_TLS_CERT_|ERR_SSL_(?:WRONG_VERSION_NUMBER|TLSV1_ALERT_PROTOCOL_VERSION)$)/;
 
-/** Matches error texts for a request that was not sent. "client error" is from hyper, Deno's HTTP library. */
+/**
+ * Matches error texts for a request that was not sent. "client error" is from hyper, Deno's HTTP library. "Tunneling" (Node)
+ * and "tunnel" (Bun) are about proxies.
+ */
 const UNSENT_TEXT =
-  /ECONNREFUSED|ENOTFOUND|EAI_AGAIN|client error \(Connect\)|^bad port$|Requests to port \d+ are blocked/;
+  /ECONNREFUSED|ENOTFOUND|EAI_AGAIN|client error \(Connect\)|^bad port$|Requests to port \d+ are blocked|^Requires net access|before secure TLS|HTTP Tunneling$|to open a tunnel/;
 
 /** Fields of an error that have no bytes of the request or response, unlike `data` of undici's HTTPParserError. */
 const COPIED = ['name', 'message', 'stack', 'code', 'errno', 'syscall'];
 
-/** Max errors in a chain of causes that are copied. */
+/** Max errors in a chain of causes that are read. */
 const MAX_CAUSES = 4;
 
 /**
@@ -84,9 +87,9 @@ export function reasonOf(error: unknown): string {
   return message || code || textIn(error, 'message').trim() || textIn(inner, 'name');
 }
 
-/** Returns `error.cause`, if any, otherwise the error. Node and Deno put the actual error into `cause`. */
-function innerOf(error: unknown): unknown {
-  return isError(error) && isError(error.cause) ? error.cause : error;
+/** Returns the innermost cause of an error, or the error if it has none. Node and Deno put the actual error there. */
+function innerOf(error: unknown, left = MAX_CAUSES): unknown {
+  return left > 1 && isError(error) && isError(error.cause) ? innerOf(error.cause, left - 1) : error;
 }
 
 /**

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import type { OutgoingHttpHeaders } from 'node:http';
+import { createServer } from 'node:net';
 import { Readable } from 'node:stream';
 import { describe, type TestContext, test } from 'node:test';
 import { setImmediate as nextIteration } from 'node:timers/promises';
@@ -16,7 +17,7 @@ import {
 } from '../../client/src/client.ts';
 import { DEFAULTS } from '../../client/src/options.ts';
 import { pauseBefore } from '../../client/src/retry.ts';
-import { freePort } from '../support/servers/free-port.ts';
+import { freePort, listenOnFreePort } from '../support/servers/free-port.ts';
 import { serve } from '../support/servers/stub-server.ts';
 
 const FERN = { id: 7, name: 'Fern' };
@@ -376,15 +377,16 @@ describe('hooks', () => {
   });
 });
 
-/** Runs a program of a user, with flags of Node. The client is imported from its sources. */
+/** Runs a program of a user, with flags of Node and environment variables. The client is imported from its sources. */
 async function runProgram(
   program: string,
-  ...flags: readonly string[]
+  flags: readonly string[] = [],
+  env = process.env,
 ): Promise<{ stdout: string; ms: number }> {
   const source = `import { createClient } from '${new URL('../../client/src/client.ts', import.meta.url)}';\n${program}`;
   const start = performance.now();
   const args = [...flags, '--input-type=module', '--eval', source];
-  const { stdout } = await promisify(execFile)(process.execPath, args);
+  const { stdout } = await promisify(execFile)(process.execPath, args, { env });
   return { stdout, ms: performance.now() - start };
 }
 
@@ -417,7 +419,7 @@ test('16 MiB of JSON escapes in a compressed page → the call rejects, in a hea
   const { stdout } = await runProgram(
     `const client = createClient({ url: '${url}', token: 'plt_secret', timeoutMs: 60_000 });
     await client.listPlants().pages().next().catch(({ message }) => console.log(message));`,
-    '--max-old-space-size=256',
+    ['--max-old-space-size=256'],
   );
   assert.match(stdout, /its body begins with "\/{100}"; is the option url right\?$/m);
 });
@@ -432,10 +434,26 @@ test('a page of 1 MiB in chunks of 1 byte → listed, in a heap of 64 MiB', asyn
   const { stdout } = await runProgram(
     `const client = createClient({ url: '${url}', token: 'plt_secret', timeoutMs: 60_000, retries: 0 });
     for await (const { name } of client.listPlants()) console.log(name);`,
-    '--max-old-space-size=64',
+    ['--max-old-space-size=64'],
   );
   assert.equal(stdout, 'Fern\n');
 });
+
+for (const status of ['403 Forbidden', '407 Proxy Authentication Required', '502 Bad Gateway']) {
+  test(`a proxy that answers CONNECT with ${status} → outcomeUnknown is false, and the message says so`, async (t) => {
+    const answer = `HTTP/1.1 ${status}\r\n\r\n`;
+    const proxy = createServer((socket) => socket.once('data', () => socket.end(answer)));
+    t.after(() => proxy.close());
+    const env = { https_proxy: `http://127.0.0.1:${await listenOnFreePort(proxy)}` };
+    const { stdout } = await runProgram(
+      `const client = createClient({ url: 'https://plants.example', token: 'plt_secret', retries: 0 });
+      await client.deletePlant(7).catch(({ message, outcomeUnknown }) => console.log(message, outcomeUnknown));`,
+      ['--use-env-proxy'],
+      env,
+    );
+    assert.match(stdout, new RegExp(`\\(Proxy response \\(${status.slice(0, 3)}\\) .*\\) false$`, 'm'));
+  });
+}
 
 test('the token comes after the timeout → nothing is sent with it', async () => {
   const token = Promise.withResolvers<string>();
@@ -553,7 +571,7 @@ describe('fetch of the user', () => {
   });
 
   for (const [error, isUnknown] of [
-    // As Deno 2 words them.
+    // As Deno 2 and Bun 1.4 word them.
     [
       'error sending request for url (http://h/plants): client error (Connect): tcp connect error: Connection timed out (os error 110)',
       false,
@@ -567,8 +585,11 @@ describe('fetch of the user', () => {
       true,
     ],
     ['Fetch failed: Requests to port 22 are blocked', false],
+    ['Requires net access to "h:80", run again with the --allow-net flag', false],
+    // cspell:disable-next-line
+    ['Proxy refused to open a tunnel: 403 Forbidden', false],
   ] as const) {
-    test(`on Deno: ${error} → outcomeUnknown is ${isUnknown}`, async () => {
+    test(`on Deno or Bun: ${error} → outcomeUnknown is ${isUnknown}`, async () => {
       await rejectsWith(new TypeError(error), isUnknown);
       await rejectsWith(new TypeError('fetch failed', { cause: new Error(error) }), isUnknown);
     });
@@ -598,6 +619,8 @@ describe('fetch of the user', () => {
       const error = Object.assign(new Error('failed'), fields);
       await rejectsWith(error, isUnknown);
       await rejectsWith(new TypeError('fetch failed', { cause: error }), isUnknown);
+      const cancelled = new Error('Request was cancelled.', { cause: error });
+      await rejectsWith(new TypeError('fetch failed', { cause: cancelled }), isUnknown);
     });
   }
 
@@ -609,9 +632,11 @@ describe('fetch of the user', () => {
     await rejectsWith(new AggregateError([]), true);
   });
 
-  test('that rejects with an error among whose errors it is itself → a PlantStoreError', async () => {
+  test('that rejects with an error among whose errors and causes it is itself → a PlantStoreError', async () => {
     const error = new AggregateError([]);
     error.errors.push(error);
+    await rejectsWith(error, true);
+    error.cause = error;
     await rejectsWith(error, true);
   });
 });

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { readFile } from 'node:fs/promises';
 import { createServer as createTlsServer } from 'node:https';
-import { createServer } from 'node:net';
+import { createServer, type Socket } from 'node:net';
 import { describe, test } from 'node:test';
 import { inspect } from 'node:util';
 import { runInNewContext } from 'node:vm';
@@ -251,6 +251,23 @@ describe('a TLS handshake that fails', () => {
       outcomeUnknown: false,
     });
   });
+
+  for (const [title, end, reason, outcomeUnknown] of [
+    ['closed', (socket) => socket.resume().end(), 'Client network socket disconnected before .*', false],
+    // The reason of a reset does not show that nothing was sent.
+    ['reset', (socket) => socket.once('data', () => socket.resetAndDestroy()), 'read ECONNRESET', true],
+  ] as const satisfies readonly (readonly [string, (socket: Socket) => void, string, boolean])[]) {
+    test(`the connection is ${title} → the message has the reason; outcomeUnknown is ${outcomeUnknown}`, async (t) => {
+      const server = createServer(end);
+      t.after(() => server.close());
+      const url = `https://127.0.0.1:${await listenOnFreePort(server)}`;
+      const client = createClient({ url, token: TOKEN, retries: 0 });
+      await assert.rejects(client.createPlant(FERN), {
+        message: new RegExp(`^no answer from POST ${url}/plants \\(${reason}\\)$`),
+        outcomeUnknown,
+      });
+    });
+  }
 
   for (const [title, options, code, outcomeUnknown] of [
     [

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { getEventListeners, once } from 'node:events';
 import { readFile } from 'node:fs/promises';
 import { createServer as createHttpsServer } from 'node:https';
-import { connect, type LookupFunction } from 'node:net';
+import { connect, createServer, type LookupFunction } from 'node:net';
 import { text } from 'node:stream/consumers';
 import { describe, test } from 'node:test';
 import { inspect } from 'node:util';
@@ -418,14 +418,20 @@ describe('a call that fails', () => {
     const gone = await serve(t, (_request, response) => {
       response.writeHead(404).end('{"error":40400,"message":"no such plant"}');
     });
-    for (const nowhere of [`127.0.0.1:${await freePort()}`, UNREACHABLE]) {
+    const closing = createServer((socket) => socket.resume().end());
+    t.after(() => closing.close());
+    for (const nowhere of [
+      `http://127.0.0.1:${await freePort()}`,
+      `http://${UNREACHABLE}`,
+      `https://127.0.0.1:${await listenOnFreePort(closing)}`,
+    ]) {
       let requests = 0;
       const client = createClient({
         url: gone,
         token: 'secret',
         fetch: (input, init) => {
           requests += 1;
-          return fetch(requests === 1 ? `http://${nowhere}` : input, init);
+          return fetch(requests === 1 ? nowhere : input, init);
         },
       });
       await assert.rejects(client.deletePlant(7), { code: 40400, outcomeUnknown: false }, nowhere);

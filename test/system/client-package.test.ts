@@ -107,14 +107,15 @@ describe("the client's package", () => {
     }
   });
 
-  test('bundled for a page → 6.1 kB with gzip, rounded', async () => {
+  // Includes the texts of errors of fetch for requests that were not sent, which deletePlant depends on.
+  test('bundled for a page → 6.2 kB with gzip, rounded', async () => {
     const project = await newProject('bundle');
     await npmInstall(project, tarball);
     await writeFile(join(project, 'all.js'), "export * from 'plant-store-client';\n");
     const flags = ['--bundle', '--minify', '--format=esm', 'all.js'];
     const { stdout } = await run('esbuild', flags, { cwd: project });
     const { length } = gzipSync(stdout, { level: 9 });
-    assert.ok(length < 6_150, `${length} bytes`);
+    assert.ok(length < 6_250, `${length} bytes`);
   });
 
   for (const [manager, ...args] of [

@@ -1,5 +1,5 @@
 import { readFileSync } from 'node:fs';
-import { brokenRuleOf } from './database-url.ts';
+import { brokenRuleOf, brokenRuleOfSslMode } from './database-url.ts';
 import { type Static, Type } from './schema.ts';
 import { isIssuer, isNetwork, isOrigin } from './setting-formats.ts';
 import { messageOf, OperatorError } from './thrown-errors.ts';
@@ -231,7 +231,11 @@ export function loadConfig(flags: Flags, environment: Readonly<Record<string, st
     text === undefined ? defaultOf(setting) : compileTextParser(Config.properties[setting])(text),
   ]);
   const checked = check(Object.fromEntries(values));
-  if ('value' in checked) return Object.freeze(checkPairs(checked.value));
+  if ('value' in checked) {
+    const rule = brokenRuleOfSslMode(checked.value.databaseUrl, environment);
+    if (rule !== undefined) throw new ConfigInvalid(`${namesOf('databaseUrl')} ${rule}`);
+    return Object.freeze(checkPairs(checked.value));
+  }
   const { field, rule } = checked.violation;
   const invalid = given.find(({ setting }) => setting === field);
   throw new ConfigInvalid(invalid === undefined ? `${field} ${rule}` : describeInvalid(invalid, rule));

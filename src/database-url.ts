@@ -31,10 +31,17 @@ const POSTGRES_RULE =
   'must be postgres://USER:PASSWORD@HOST:PORT/DATABASE; in USER and PASSWORD, keep letters, digits and -._~ and percent-encode all else, such as # as %23';
 
 /**
- * TLS options of the PostgreSQL driver. Other `ssl…` options are rejected: the driver would ignore them, so a
- * typing error in `sslmode` would disable TLS.
+ * TLS options of the PostgreSQL driver, each with its values; with none, any text. All else is rejected: the driver would
+ * ignore an unknown or empty option, so a typing error in `sslmode` would disable TLS, and throw on other values of `ssl`.
  */
-const TLS_OPTIONS = ['ssl', 'sslmode', 'sslrootcert', 'sslcert', 'sslkey', 'sslnegotiation'];
+const TLS_OPTIONS: Readonly<Record<string, readonly string[]>> = {
+  ssl: ['true', '1', 'no-verify', '0'],
+  sslmode: [],
+  sslrootcert: [],
+  sslcert: [],
+  sslkey: [],
+  sslnegotiation: [],
+};
 
 /**
  * Returns the rule that a database URL breaks, such as "must name a file". In messages, this text follows the
@@ -47,17 +54,42 @@ export function brokenRuleOf(url: string): string | undefined {
   return misleading.find(([form]) => form.test(url))?.[1];
 }
 
+/** Values of PGSSLMODE that the driver knows. It would take any other one for plain text. */
+const SSL_MODES = ['disable', 'prefer', 'require', 'verify-ca', 'verify-full', 'no-verify'];
+
+/** Returns the rule that a valid database URL breaks since it leaves TLS to the variable PGSSLMODE, and that one is unknown. */
+export function brokenRuleOfSslMode(
+  url: string,
+  { PGSSLMODE: mode }: Readonly<Record<string, string | undefined>>,
+): string | undefined {
+  if (!mode || SSL_MODES.includes(mode)) return undefined;
+  if (sqliteFile(url) !== undefined || /[?&]ssl(?!negotiation)/.test(url)) return undefined;
+  return `must have the option sslmode, since PGSSLMODE is ${JSON.stringify(mode)}, not one of ${SSL_MODES.join(', ')}`;
+}
+
 function brokenRuleOfPostgres(url: string): string | undefined {
   if (!isPostgresUrl(url)) return POSTGRES_RULE;
   const query = url.split('?').slice(1).join('?');
   const options = new URLSearchParams(query);
-  const unknown = options.keys().find((key) => /^ssl/i.test(key) && !TLS_OPTIONS.includes(key));
-  if (unknown !== undefined)
-    return `must not have the option ${unknown}, which has no effect; the TLS options are ${TLS_OPTIONS.join(', ')}`;
+  for (const name of options.keys()) {
+    const rule = /^ssl/i.test(name) ? brokenRuleOfTls(name, options.getAll(name)) : undefined;
+    if (rule !== undefined) return rule;
+  }
   // The driver decodes names, so an encoded `password` would work, but would not be hidden.
   const names = query.split('&').map((option) => option.split('=', 1).join());
   if (names.every((name) => /^\w*$/.test(name))) return undefined;
   return 'must have only letters, digits and _ in the names of its options';
+}
+
+function brokenRuleOfTls(name: string, given: readonly string[]): string | undefined {
+  const values = TLS_OPTIONS[name];
+  if (values === undefined)
+    return `must not have the option ${name}, which has no effect; the TLS options are ${Object.keys(TLS_OPTIONS).join(', ')}`;
+  const [value = ''] = given;
+  const isValid = values.length === 0 ? value !== '' : values.includes(value);
+  if (given.length === 1 && isValid) return undefined;
+  const form = values.length === 0 ? 'with a value' : `as one of ${values.join(', ')}`;
+  return `must have the option ${name} once, ${form}, not as ${given.map((text) => JSON.stringify(text)).join(' and ')}`;
 }
 
 // Returns false if a host or port is invalid, or if the URL contains `#`. An unencoded `/` or `?` in a user or password

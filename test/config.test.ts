@@ -487,11 +487,50 @@ describe('a configuration', () => {
       );
     for (const option of [
       'ssl=true',
+      'ssl=no-verify',
       'sslmode=require',
       'sslnegotiation=direct',
       'sslrootcert=ca.pem&sslcert=a&sslkey=b',
     ])
       loadConfig({ databaseUrl: `postgres://u:p@h/d?${option}` }, {});
+  });
+
+  test('rejects an option for TLS that is empty, given twice or unknown to the driver, on which it may not use TLS', () => {
+    for (const [options, rule] of [
+      ['sslmode=', 'sslmode once, with a value, not as ""'],
+      ['sslmode', 'sslmode once, with a value, not as ""'],
+      ['sslmode=verify-full&sslmode=', 'sslmode once, with a value, not as "verify-full" and ""'],
+      [
+        'sslmode=verify-full&a=b&sslmode=disable',
+        'sslmode once, with a value, not as "verify-full" and "disable"',
+      ],
+      ['sslmode=require&sslrootcert=', 'sslrootcert once, with a value, not as ""'],
+      ['sslcert=', 'sslcert once, with a value, not as ""'],
+      ['sslkey=', 'sslkey once, with a value, not as ""'],
+      ['sslnegotiation=', 'sslnegotiation once, with a value, not as ""'],
+      ['ssl=', 'ssl once, as one of true, 1, no-verify, 0, not as ""'],
+      ['ssl=false', 'ssl once, as one of true, 1, no-verify, 0, not as "false"'],
+    ])
+      assert.throws(
+        () => loadConfig({ databaseUrl: `postgres://u:p@a,b/d?${options}` }, {}),
+        new ConfigInvalid(`--database-url must have the option ${rule}`),
+      );
+  });
+
+  test('rejects an unknown PGSSLMODE, which would mean plain text, unless the URL says more of TLS', () => {
+    const databaseUrl = 'postgres://a,b/d';
+    for (const mode of ['verify_full', 'allow']) {
+      for (const rejected of [databaseUrl, `${databaseUrl}?sslnegotiation=postgres`])
+        assert.throws(
+          () => loadConfig({ databaseUrl: rejected }, { PGSSLMODE: mode }),
+          new ConfigInvalid(
+            `--database-url (DATABASE_URL) must have the option sslmode, since PGSSLMODE is "${mode}", not one of disable, prefer, require, verify-ca, verify-full, no-verify`,
+          ),
+        );
+      for (const accepted of [`${databaseUrl}?sslmode=verify-full`, 'sqlite:plants.db'])
+        loadConfig({ databaseUrl: accepted }, { PGSSLMODE: mode });
+    }
+    for (const mode of ['', 'disable', 'no-verify']) loadConfig({ databaseUrl }, { PGSSLMODE: mode });
   });
 
   test('is the same object shape however it is given', () => {

@@ -107,6 +107,10 @@ describe('plants moved between formats and engines', () => {
     const wrong = await run(['copy', 'env:WRONG', 'env:TARGET'], { env });
     assertFails(wrong, /FROM \(WRONG\) must be sqlite:FILE/);
     assert.doesNotMatch(wrong.stderr, /secret/);
+    const plain = await run(['copy', 'env:SOURCE', 'env:TARGET'], {
+      env: { ...env, PGSSLMODE: 'verify_full' },
+    });
+    assertFails(plain, /TO \(TARGET\) must have the option sslmode, since PGSSLMODE is "verify_full"/);
     const { code, stdout, stderr } = await run(['copy', 'env:SOURCE', 'env:TARGET'], { env });
     assert.deepEqual([code, stderr], [0, `created a new store at ${placeOf(env.TARGET)}\n`]);
     assert.match(stdout, /^copied and verified: 630 plants /);

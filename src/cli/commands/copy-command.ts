@@ -1,5 +1,5 @@
 import { Command } from 'commander';
-import { brokenRuleOf, placeOf } from '../../database-url.ts';
+import { brokenRuleOf, brokenRuleOfSslMode, placeOf } from '../../database-url.ts';
 import { type Bulk, type Contents, type Filling, LeftInLog, StoreNotEmpty } from '../../store/bulk-store.ts';
 import { isMigrationFault } from '../../store/migrations.ts';
 import { isEmbedded, rejectUnlessFillable } from '../../store/open-engine.ts';
@@ -65,7 +65,7 @@ function databaseUrlOf(context: CommandContext, argument: string, text: string):
         ? `${argument} is env: without the name of a variable`
         : `${argument} is ${text}, but the variable ${variable} is not set`,
     );
-  const rule = brokenRuleOf(url);
+  const rule = brokenRuleOf(url) ?? brokenRuleOfSslMode(url, context.env);
   if (rule === undefined) return absoluteUrl(context, url);
   throw new CommandFailed(`${variable === undefined ? argument : `${argument} (${variable})`} ${rule}`);
 }

@@ -6,9 +6,8 @@ import { afterRunning, within } from '../running-time.ts';
 import { messageOf } from '../thrown-errors.ts';
 import { RETRY_SOON } from './error-response.ts';
 import { createHttpApp, type HttpAppOptions } from './http-app.ts';
-import { asJson } from './operation.ts';
 import { answerOtherMethods, collectMethods } from './protocol/method-not-allowed.ts';
-import { COMMON_HEADERS } from './response-head.ts';
+import { asJson, COMMON_HEADERS } from './response-head.ts';
 
 /** A condition that /ready checks. While the condition is not met, `check` rejects with the reason. */
 export interface ReadinessCheck {

@@ -13,14 +13,7 @@ import type { BatchedResponse } from './batched-response.ts';
 import { logFailure, noSuchRoute, toApiError } from './error-response.ts';
 import { createHttpApp, type HttpAppOptions, type HttpLimits } from './http-app.ts';
 import { renderOpenApi } from './openapi.ts';
-import {
-  asJson,
-  type HandlerOf,
-  METHODS,
-  type Operation,
-  type OperationSchema,
-  ownerOf,
-} from './operation.ts';
+import { type HandlerOf, METHODS, type Operation, type OperationSchema, ownerOf } from './operation.ts';
 import { createBodyMemory } from './overload/body-memory.ts';
 import { type Admission, createAdmission, OWNER_SHARE } from './overload/concurrency-limit.ts';
 import { createLoopBudget } from './overload/loop-budget.ts';
@@ -30,7 +23,7 @@ import { listPlants, listPlantsOperation } from './plants/list-plants.ts';
 import { createPageSlots } from './plants/page-slots.ts';
 import { answerOtherMethods, collectMethods } from './protocol/method-not-allowed.ts';
 import { compileBodyCheck } from './protocol/request-validation.ts';
-import { COMMON_HEADERS } from './response-head.ts';
+import { asJson, COMMON_HEADERS } from './response-head.ts';
 import { SendBufferLimit } from './send-buffer-limit.ts';
 import { createSendPieces } from './streamed-response.ts';
 import { createTaskLimit } from './task-limit.ts';

@@ -4,8 +4,7 @@ import type { EventLog } from '../observability/log-events.ts';
 import { NothingStored, StoreOverloaded, StoreUnavailable } from '../store/store.ts';
 import { codeOf } from '../thrown-errors.ts';
 import { headerCase } from './header-names.ts';
-import { asJson } from './operation.ts';
-import { statusLineOf } from './response-head.ts';
+import { asJson, statusLineOf } from './response-head.ts';
 
 /** Headers for error responses: the client may retry the request after a second. */
 export const RETRY_SOON = { 'retry-after': '1' };

@@ -31,6 +31,17 @@ export interface HttpLimits extends ConnectionLimits {
   readonly bodyLimit: number;
 }
 
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** Trace id of the request. Undefined while tracing is off. */
+    traceId: string | undefined;
+    /** Code of the error response; otherwise undefined. */
+    errorCode: ErrorCode | undefined;
+    /** Error for which the response was not sent to its end; otherwise undefined. */
+    brokenOff: ApiError | undefined;
+  }
+}
+
 export interface HttpAppOptions {
   readonly limits: HttpLimits;
   readonly connections: ConnectionRegistry;

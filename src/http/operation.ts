@@ -1,5 +1,5 @@
 import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
-import type { ApiError, ErrorCode } from '../api-errors.ts';
+import type { ErrorCode } from '../api-errors.ts';
 import type { Static, TSchema } from '../schema.ts';
 import type { Scope } from '../token.ts';
 
@@ -16,12 +16,6 @@ interface Caller {
 declare module 'fastify' {
   interface FastifyRequest {
     caller: Caller | undefined;
-    /** Trace id of the request. Undefined while tracing is off. */
-    traceId: string | undefined;
-    /** Code of the error response; otherwise undefined. */
-    errorCode: ErrorCode | undefined;
-    /** Error for which the response was not sent to its end; otherwise undefined. */
-    brokenOff: ApiError | undefined;
   }
   interface FastifyContextConfig {
     /** Name of the operation in the log and in metrics. */
@@ -107,18 +101,4 @@ export type HandlerOf<O extends Operation> = (
 export function ownerOf(request: FastifyRequest): string {
   if (request.caller === undefined) throw new Error('the route has no authentication');
   return request.caller.owner;
-}
-
-/**
- * Sets the Content-Type of a reply whose body is already JSON text. Also sets a serializer: without it,
- * Fastify would add a charset to the Content-Type. The JSON media type has no charset parameter (RFC 8259
- * §11).
- */
-export function asJson(reply: FastifyReply, json: string): string {
-  reply.header('content-type', 'application/json').serializer(identity);
-  return json;
-}
-
-function identity(json: string): string {
-  return json;
 }

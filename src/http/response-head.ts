@@ -1,3 +1,4 @@
+import type { FastifyReply } from 'fastify';
 import { headerCase } from './header-names.ts';
 import { http } from './node-http.ts';
 
@@ -95,4 +96,18 @@ function dateHeader(): string {
     dateLine = `Date: ${new Date(second * 1_000).toUTCString()}\r\n`;
   }
   return dateLine;
+}
+
+/**
+ * Sets the Content-Type of a reply whose body is already JSON text. Also sets a serializer: without it,
+ * Fastify would add a charset to the Content-Type. The JSON media type has no charset parameter (RFC 8259
+ * §11).
+ */
+export function asJson(reply: FastifyReply, json: string): string {
+  reply.header('content-type', 'application/json').serializer(identity);
+  return json;
+}
+
+function identity(json: string): string {
+  return json;
 }

@@ -13,7 +13,8 @@ import {
 } from '../../plant.ts';
 import { Type } from '../../schema.ts';
 import { KEY_LIFETIME_MS, type Outcome, type Store } from '../../store/store.ts';
-import { asJson, type HandlerOf, type Operation, ownerOf } from '../operation.ts';
+import { type HandlerOf, type Operation, ownerOf } from '../operation.ts';
+import { asJson } from '../response-head.ts';
 
 const KEY_LIFETIME_HOURS = KEY_LIFETIME_MS / 3_600_000;
 

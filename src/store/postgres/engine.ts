@@ -1,3 +1,4 @@
+// cspell:words relrowsecurity relforcerowsecurity relowner
 import { startKeyExpiry } from '../expired-keys-timer.ts';
 import { createdStore } from '../migrations.ts';
 import { FIND_ANY_ROW, type Row } from '../rows.ts';
@@ -12,14 +13,22 @@ import { retryConflicts } from './retry-conflicts.ts';
 import { MISSING_KEYS, NOW_MS, type Statement, withoutKeys } from './statements.ts';
 import { createTokenLookup, findTokenById } from './token-lookup.ts';
 
+/** SQL of the tables whose row-level security applies to the account. Not every compatible server has `row_security_active`. */
+const RESTRICTED_TABLES = `(
+  SELECT string_agg(relname, ', ' ORDER BY relname)
+    FROM pg_class JOIN pg_roles ON rolname = current_user
+   WHERE pg_class.oid IN ('plants'::regclass, 'idempotency_keys'::regclass, 'tokens'::regclass)
+     AND relrowsecurity AND NOT (rolsuper OR rolbypassrls)
+     AND (relforcerowsecurity OR NOT pg_has_role(relowner, 'USAGE')))`;
+
 /**
- * Query for the required privileges that the service lacks, and for missing keys. `SELECT … FOR UPDATE` requires the UPDATE
- * privilege.
+ * Query for the required privileges that the service lacks, missing keys, and tables whose row-level security may hide
+ * rows. `SELECT … FOR UPDATE` requires the UPDATE privilege.
  */
 const FIND_TABLE_FAULTS: Statement = {
   name: 'find-table-faults',
   text: `SELECT string_agg(grants.action || ' on ' || grants.of, ', ' ORDER BY grants.of, grants.action) AS missing_grants,
-                ${MISSING_KEYS} AS missing_keys
+                ${MISSING_KEYS} AS missing_keys, ${RESTRICTED_TABLES} AS restricted
            FROM (VALUES ('plants', 'SELECT'), ('plants', 'INSERT'), ('plants', 'UPDATE'), ('plants', 'DELETE'),
                         ('idempotency_keys', 'SELECT'), ('idempotency_keys', 'INSERT'),
                         ('idempotency_keys', 'UPDATE'), ('idempotency_keys', 'DELETE'),
@@ -69,6 +78,10 @@ export async function openPostgres(
       if (typeof row?.missing_grants === 'string')
         throw new StoreUnavailable(
           `the database account of the service lacks ${row.missing_grants}; grant it to this account`,
+        );
+      if (typeof row?.restricted === 'string')
+        throw new StoreUnavailable(
+          `row-level security may hide rows of ${row.restricted}; disable it there, or give the account of the service BYPASSRLS`,
         );
       if (typeof row?.missing_keys === 'string') throw new StoreUnavailable(withoutKeys(row.missing_keys));
     },

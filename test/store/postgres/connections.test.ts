@@ -417,6 +417,7 @@ test('the database has other defaults → each session has the settings of the s
     'idle_in_transaction_session_timeout = 0',
     "idle_session_timeout = '9s'",
     'client_min_messages = error',
+    'row_security = on',
   ])
     await execute(url, `ALTER DATABASE ${database} SET ${setting}`);
   const connections = new Connections(url, { ...patient, statementTimeoutMs: 1_234 });
@@ -425,7 +426,7 @@ test('the database has other defaults → each session has the settings of the s
     query({
       text: `SELECT name, current_setting(name) AS value
                FROM unnest('{synchronous_commit, transaction_isolation, statement_timeout, lock_timeout,
-                             idle_in_transaction_session_timeout, idle_session_timeout, client_min_messages,
+                             idle_in_transaction_session_timeout, idle_session_timeout, client_min_messages, row_security,
                              tcp_keepalives_idle, tcp_keepalives_interval, tcp_keepalives_count}'::text[]) AS name`,
     }),
   );
@@ -437,6 +438,7 @@ test('the database has other defaults → each session has the settings of the s
     idle_in_transaction_session_timeout: '1234ms',
     idle_session_timeout: '0',
     client_min_messages: 'warning',
+    row_security: 'off',
     tcp_keepalives_idle: '10',
     tcp_keepalives_interval: '5',
     tcp_keepalives_count: '3',

@@ -1,9 +1,10 @@
+// cspell:words NOBYPASSRLS
 import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { type TestContext, test } from 'node:test';
 import pg from 'pg';
-import { migrateStore, storeExists } from '../../../src/store/open-engine.ts';
-import { postgres } from '../../support/engines.ts';
+import { migrateStore, openBulk, storeExists } from '../../../src/store/open-engine.ts';
+import { connections, postgres } from '../../support/engines.ts';
 import { startService } from '../../support/service.ts';
 
 /** The grants that docs/postgresql.md gives to the account the service runs as. */
@@ -64,6 +65,37 @@ test('account lacks a privilege → not ready, and the log names it', async (t) 
   await run(url, `GRANT DELETE ON plants TO ${app}; GRANT SELECT ON tokens TO ${app}`);
   assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
   assert.match(await metrics(), /^plant_store_ready\{check="store"[^}]*\} 1$/m);
+});
+
+test('row-level security applies to the account → errors instead of an empty store, and not ready', async (t) => {
+  const { url, app } = await migrateForAnother(t);
+  const service = await startService(t, accountUrl(url, app));
+  const bulk = await openBulk(accountUrl(url, app), connections);
+  t.after(() => bulk.close());
+  const headers = { authorization: `Bearer ${await service.token()}` };
+  const state = async () => {
+    const { status } = await fetch(`${service.url}/plants`, { headers });
+    const ready = await fetch(`${service.adminUrl}/ready`);
+    return { statuses: [status, ready.status], message: await ready.text() };
+  };
+  await run(
+    url,
+    'ALTER TABLE plants ENABLE ROW LEVEL SECURITY; ALTER TABLE tokens ENABLE ROW LEVEL SECURITY',
+  );
+  const hidden = await state();
+  assert.deepEqual(hidden.statuses, [500, 503]);
+  assert.match(hidden.message, /row-level security .*plants, tokens;/);
+  await assert.rejects(
+    bulk.read((contents) => contents.countPlants()),
+    /row-level security/,
+  );
+
+  await run(url, `ALTER TABLE tokens DISABLE ROW LEVEL SECURITY; ALTER ROLE ${app} BYPASSRLS`);
+  assert.deepEqual((await state()).statuses, [200, 200]);
+  await run(url, `ALTER ROLE ${app} NOBYPASSRLS; ALTER TABLE plants OWNER TO ${app}`);
+  assert.deepEqual((await state()).statuses, [200, 200]);
+  await run(url, 'ALTER TABLE plants FORCE ROW LEVEL SECURITY');
+  assert.deepEqual((await state()).statuses, [500, 503]);
 });
 
 test('account may not delete expired keys → warning in the log', async (t) => {

@@ -132,6 +132,8 @@ const SETTINGS: Readonly<Record<string, string>> = {
   // Compiling statements to machine code takes longer than running them. The planner would choose it for large
   // tables, since it does not know how few plants a list reads.
   jit: 'off',
+  // An error instead of missing rows, if row-level security would hide some.
+  row_security: 'off',
   // After a network outage, the server would keep its end of lost connections for hours, and have none left.
   tcp_keepalives_count: '3',
   tcp_keepalives_idle: '10',

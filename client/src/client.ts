@@ -249,13 +249,16 @@ function newKey(): string {
   return crypto.getRandomValues(new Uint32Array(4)).join('-');
 }
 
-/** Returns the page in an answer to a request with the cursor `requested`; undefined if there is none. */
-function pageIn({ info, json }: Answer, requested: string | undefined): PlantPage | undefined {
+/** Returns the page in an answer to a request with the cursor `requested`, or what is wrong, as `read` of a request does. */
+function pageIn({ info, json }: Answer, requested: string | undefined): PlantPage | string | undefined {
   if (info.status !== 200 || !Array.isArray(json) || !json.every(isPlant)) return undefined;
   const target = nextTarget(info.headers.get('link') ?? '');
   // Takes the cursor alone: following a link to another host would send the access token there.
   const cursor = target === undefined ? target : new URLSearchParams(target.split('?')[1]).get('cursor');
-  // The same page again: a cache that ignores the query has answered, and the list would never end.
-  if (cursor === null || (cursor !== undefined && cursor === requested)) return undefined;
+  if (cursor === null) return 'its Link header has no cursor';
+  // The same page again: the list would never end.
+  if (cursor !== undefined && cursor === requested) {
+    return 'its Link repeats the cursor of the request; does a cache ignore the query?';
+  }
   return { plants: json, cursor, ...info };
 }

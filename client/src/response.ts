@@ -143,8 +143,11 @@ function parsed(text: string): unknown {
   }
 }
 
-/** Returns the error for a response that is not the success of its operation. */
-export function errorOf(answer: Answer, unknownBefore: boolean): PlantStoreError {
+/**
+ * Returns the error for a response that is not the success of its operation. `problem` says what is wrong if its status
+ * and body do not.
+ */
+export function errorOf(answer: Answer, unknownBefore: boolean, problem?: string): PlantStoreError {
   const { info, question } = answer;
   const { target } = question;
   const { status, headers } = info;
@@ -155,7 +158,7 @@ export function errorOf(answer: Answer, unknownBefore: boolean): PlantStoreError
   }
   const error = serviceErrorIn(answer);
   if (error === undefined) {
-    return unexpected(answer, unknownBefore || isSuccess(status) || status >= 500);
+    return unexpected(answer, unknownBefore || isSuccess(status) || status >= 500, problem);
   }
   const { code, message } = error;
   const hint = WRONG_URL.includes(code) ? ` (${target}; check the option url)` : '';
@@ -181,16 +184,21 @@ function isCodeOf(status: number, code: unknown): code is number {
 }
 
 /** Returns the error for a response that cannot come from a Plant Store. */
-function unexpected(answer: Answer, outcomeUnknown: boolean): PlantStoreError {
-  const { info, question, token, cutAt } = answer;
+function unexpected(
+  answer: Answer,
+  outcomeUnknown: boolean,
+  problem = statusAndBodyOf(answer),
+): PlantStoreError {
+  const message = `the answer to ${answer.question.target} is not that of a Plant Store: ${problem}`;
+  return failed(message, answer, outcomeUnknown);
+}
+
+function statusAndBodyOf(answer: Answer): string {
+  const { info, token, cutAt } = answer;
   const begin = JSON.stringify(redactedBegin(answer.body, token, SHOWN_UNITS));
   const size = cutAt === undefined ? '' : `exceeds ${cutAt} bytes and `;
   const body = answer.body ? `${size}begins with ${begin}` : 'is empty';
-  return failed(
-    `the answer to ${question.target} is not that of a Plant Store: its status is ${info.status}, its body ${body}${hintOf(answer)}`,
-    answer,
-    outcomeUnknown,
-  );
+  return `its status is ${info.status}, its body ${body}${hintOf(answer)}`;
 }
 
 function hintOf({ info, question, cutAt }: Answer): string {

@@ -17,7 +17,7 @@ import { pause, pauseBefore, TRANSIENT_STATUSES, within } from './retry.ts';
 import { redacted } from './safe-text.ts';
 
 /** A request without its token, whose success is a `T`. */
-interface Request<T> {
+interface Request<T extends object> {
   readonly operation: Attempt['operation'];
   readonly method: Attempt['method'];
   readonly url: URL;
@@ -26,14 +26,14 @@ interface Request<T> {
   /** Max bytes of the body of a success. */
   readonly maxBodyBytes: number;
   /**
-   * Returns the success in an answer; undefined for any other answer. `unknownBefore` is true if an earlier attempt may
-   * have been executed.
+   * Returns the success in an answer. For any other answer, returns what is wrong, or undefined if its status or body is.
+   * `unknownBefore` is true if an earlier attempt may have been executed.
    */
-  readonly read: (answer: Answer, unknownBefore: boolean) => T | undefined;
+  readonly read: (answer: Answer, unknownBefore: boolean) => T | string | undefined;
 }
 
 /** Resolves to a success. Rejects with PlantStoreError, or with the reason of the caller's signal. */
-type Send = <T>(request: Request<T>) => Promise<T>;
+type Send = <T extends object>(request: Request<T>) => Promise<T>;
 
 /** The end of an attempt. */
 interface Outcome<T> {
@@ -60,7 +60,15 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
     const { timeoutMs, retries, headers: common } = limitsOf(options, clientLimits);
     const signal = checkedSignal(options.signal);
 
-    return async <T>({ operation, method, url, headers: own, body, maxBodyBytes, read }: Request<T>) => {
+    return async <T extends object>({
+      operation,
+      method,
+      url,
+      headers: own,
+      body,
+      maxBodyBytes,
+      read,
+    }: Request<T>) => {
       const target = `${method} ${url.origin}${url.pathname}`;
       const question = { target, maxBodyBytes, isPage: operation === 'listPlants' };
       let canRenew = isFunction;
@@ -83,10 +91,12 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
             return answerOf(await fetchNow(new URL(url), request), question, given);
           });
           if (answer !== undefined) {
-            const success = read(answer, outcomeUnknown);
-            const failure = success === undefined ? errorOf(answer, outcomeUnknown) : undefined;
+            const result = read(answer, outcomeUnknown);
+            if (typeof result === 'object') {
+              return { answer, success: result, failure: undefined, isTransient: false };
+            }
             const isTransient = TRANSIENT_STATUSES.includes(answer.info.status);
-            return { answer, success, failure, isTransient };
+            return { answer, failure: errorOf(answer, outcomeUnknown, result), isTransient };
           }
         } catch (error: unknown) {
           if (signal?.aborted) return { failure: signal.reason, isTransient: false };

@@ -35,6 +35,14 @@ export const onConflicts = ['fail', 'skip', 'replace'] as const;
 
 export type OnConflict = (typeof onConflicts)[number];
 
+/** The result of a check of the schema, and on SQLite also of the database file. */
+export interface Inspection {
+  /** Set if another version of the program can read the store, or this one after a migration: why, and what to do. */
+  readonly otherVersion?: string;
+  /** A message for each fault of the store. */
+  readonly damages: readonly string[];
+}
+
 /**
  * Operations for commands that read or write a whole store. These commands may run while the service runs.
  * All methods reject with StoreUnavailable if the store cannot answer.
@@ -49,10 +57,9 @@ export interface Bulk {
    */
   fill<T>(work: (filling: Filling) => Promise<T>): Promise<T>;
   /**
-   * Checks the schema, and on SQLite also the database file. Returns a message for each fault; an empty list
-   * if there are none. Rejects with StoreNotOpened if there is no store.
+   * Checks the schema, and on SQLite also the database file. Rejects with StoreNotOpened if there is no store.
    */
-  inspect(): Promise<readonly string[]>;
+  inspect(): Promise<Inspection>;
   close(): Promise<void>;
 }
 

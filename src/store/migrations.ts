@@ -1,9 +1,6 @@
 import { listPackagedFiles, readPackagedFile } from '../packaged-files.ts';
 import { StoreNotOpened } from './store.ts';
 
-const RUN_MIGRATE = 'run `plant-store migrate`';
-const RUN_NEWER = 'run that version';
-
 /** Access to a database during its migration. A lock keeps other processes from migrating it. */
 export interface MigrationTarget {
   run(sql: string): Promise<void> | void;
@@ -54,17 +51,14 @@ async function runFile(folder: string, name: string, target: MigrationTarget): P
 
 /**
  * Compares the migrations `applied` with those of this version. If they differ, returns why this version
- * cannot read the store; otherwise an empty list.
+ * cannot read the store, and what to do; otherwise undefined.
  */
-export function inspectMigrations(folder: string, applied: readonly string[]): readonly string[] {
+export function whyOtherVersion(folder: string, applied: readonly string[]): string | undefined {
   const { missing, unknown } = compareMigrations(folder, applied);
-  if (unknown.length > 0) return [madeByNewer(unknown)];
-  return missing.length > 0 ? [`the store lacks ${missing.join(', ')}; ${RUN_MIGRATE}`] : [];
-}
-
-/** True for a fault that `inspectMigrations` returned: the store is sound for another version, or after a migration. */
-export function isMigrationFault(fault: string): boolean {
-  return fault.endsWith(RUN_MIGRATE) || fault.endsWith(RUN_NEWER);
+  if (unknown.length > 0) return madeByNewer(unknown);
+  return missing.length > 0
+    ? `the store lacks ${missing.join(', ')}; run \`plant-store migrate\``
+    : undefined;
 }
 
 function compareMigrations(folder: string, applied: readonly string[]) {
@@ -83,5 +77,5 @@ function follows(name = '', before = ''): boolean {
 }
 
 function madeByNewer(names: readonly string[]): string {
-  return `the store was made by a newer version of plant-store (it has ${names.join(', ')}); ${RUN_NEWER}`;
+  return `the store was made by a newer version of plant-store (it has ${names.join(', ')}); run that version`;
 }

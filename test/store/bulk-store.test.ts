@@ -151,7 +151,7 @@ for (const engine of engines) {
       assert.deepEqual(await plantsOf(bulk), [large(1n), plant(2n)]);
       assert.deepEqual(await bulk.savePlants([plant(1n), large(2n)], 'replace'), [0, 1]);
       assert.deepEqual(await plantsOf(bulk), [plant(1n), large(2n)]);
-      assert.deepEqual(await bulk.inspect(), []);
+      assert.deepEqual(await bulk.inspect(), { damages: [] });
     });
 
     test('the service lists the saved plants', async (t) => {
@@ -264,7 +264,7 @@ for (const engine of engines) {
 
     test('inspect: no faults in a sound store; in an empty database there is none yet', async (t) => {
       const { bulk } = await prepare(t, engine);
-      assert.deepEqual(await bulk.inspect(), []);
+      assert.deepEqual(await bulk.inspect(), { damages: [] });
       const empty = await engine.freshUrl(t);
       const bare = await openBulk(empty, connections);
       try {

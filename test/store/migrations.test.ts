@@ -238,7 +238,7 @@ test('SQLite: a store with large plants of an earlier version → the same plant
   assert.deepEqual(await migrateStore(url), later);
   const bulk = await openBulk(url, connections);
   t.after(() => bulk.close());
-  assert.deepEqual(await bulk.inspect(), []);
+  assert.deepEqual(await bulk.inspect(), { damages: [] });
   assert.deepEqual(await bulk.read(async ({ plants }) => (await Array.fromAsync(plants())).flat()), plants);
   assert.equal(db.prepare('SELECT count(*) AS rows FROM large_plants').get()?.rows, 2);
   await bulk.savePlants([plantRow(2n, { name: 'small now' })], 'replace');

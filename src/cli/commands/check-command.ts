@@ -2,7 +2,6 @@ import { Command } from 'commander';
 import type { Flags } from '../../config.ts';
 import { IDEMPOTENCY_KEY_RULE, isIdempotencyKey, NewPlant, type PlantRow } from '../../plant.ts';
 import type { Bulk, Contents, KeyRow } from '../../store/bulk-store.ts';
-import { isMigrationFault } from '../../store/migrations.ts';
 import { StoreDamaged, StoreUnavailable } from '../../store/store.ts';
 import { escapeLine } from '../../terminal-text.ts';
 import { messageOf } from '../../thrown-errors.ts';
@@ -24,6 +23,8 @@ interface Report {
   readonly tokens: number;
   readonly keys: number;
   readonly faults: readonly string[];
+  /** True if the only fault is that another version of the program, or a migration, is needed. */
+  readonly isOtherVersion: boolean;
 }
 
 export function checkCommand(context: CommandContext): Command {
@@ -35,23 +36,23 @@ export function checkCommand(context: CommandContext): Command {
       mustExist: true,
       migrate: false,
     });
-    const { faults } = report;
-    const json = JSON.stringify({ sound: faults.length === 0, ...report });
+    const { faults, isOtherVersion, ...counts } = report;
+    const json = JSON.stringify({ sound: faults.length === 0, ...counts, faults });
     // The escapes have the form of JSON, so the object stays the same.
     const shown = context.stdout.isTTY === true ? escapeLine(json) : json;
     await print(context, flags.json === true ? `${shown}\n` : describe(report));
     if (faults.length === 0) return;
-    const advice = faults.every(isMigrationFault)
-      ? ''
-      : '; make a copy of the store before you change anything';
+    const advice = isOtherVersion ? '' : '; make a copy of the store before you change anything';
     throw new CommandFailed(`${pluralize(faults.length, 'fault')} found${advice}`);
   });
 }
 
 /** Checks the store's pages and schema. If both are sound, also checks each row. */
 async function checkStore(context: CommandContext, bulk: Bulk): Promise<Report> {
-  const faults = [...(await bulk.inspect())];
-  if (faults.length > 0) return { plants: 0, tokens: 0, keys: 0, faults };
+  const { otherVersion, damages } = await bulk.inspect();
+  const isOtherVersion = otherVersion !== undefined;
+  const faults = isOtherVersion ? [otherVersion] : [...damages];
+  if (faults.length > 0) return { plants: 0, tokens: 0, keys: 0, faults, isOtherVersion };
   const progress = startProgress(context.stderr, 'plants', await countPlants(bulk));
 
   async function checkTable<T>(
@@ -79,7 +80,7 @@ async function checkStore(context: CommandContext, bulk: Bulk): Promise<Report> 
     const plants = await checkTable('plants', (contents) => contents.plants(), faultOfPlant);
     const tokens = await checkTable('tokens', (contents) => contents.tokens(), faultOfToken);
     const keys = await checkTable('idempotency keys', (contents) => contents.keys(), faultOfKey);
-    return { plants, tokens, keys, faults };
+    return { plants, tokens, keys, faults, isOtherVersion };
   } finally {
     progress.stop();
   }

@@ -1,7 +1,6 @@
 import { Command } from 'commander';
 import { brokenRuleOf, brokenRuleOfSslMode, placeOf } from '../../database-url.ts';
 import { type Bulk, type Contents, type Filling, LeftInLog, StoreNotEmpty } from '../../store/bulk-store.ts';
-import { isMigrationFault } from '../../store/migrations.ts';
 import { isEmbedded, rejectUnlessFillable } from '../../store/open-engine.ts';
 import { NothingStored } from '../../store/store.ts';
 import { OperatorError } from '../../thrown-errors.ts';
@@ -75,9 +74,10 @@ function databaseUrlOf(context: CommandContext, argument: string, text: string):
  * newer version of the program changed: the copy would lack that version's additional data.
  */
 async function rejectFaulty(from: string, source: Bulk): Promise<void> {
-  const [fault, ...others] = await source.inspect();
+  const { otherVersion, damages } = await source.inspect();
+  if (otherVersion !== undefined) throw new CommandFailed(`${placeOf(from)}: ${otherVersion}`);
+  const [fault, ...others] = damages;
   if (fault === undefined) return;
-  if (isMigrationFault(fault)) throw new CommandFailed(`${placeOf(from)}: ${fault}`);
   const more = others.length === 0 ? '' : `, and ${pluralize(others.length, 'more fault')}`;
   throw new CommandFailed(
     `the store ${placeOf(from)} is damaged: ${fault}${more}; nothing was copied. \`plant-store check\` lists the faults; restore a backup, or save what can be read with \`plant-store export\``,

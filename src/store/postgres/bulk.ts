@@ -1,6 +1,13 @@
 import type { PlantRow } from '../../plant.ts';
-import { type Bulk, type Contents, type Filling, type OnConflict, StoreNotEmpty } from '../bulk-store.ts';
-import { inspectMigrations } from '../migrations.ts';
+import {
+  type Bulk,
+  type Contents,
+  type Filling,
+  type Inspection,
+  type OnConflict,
+  StoreNotEmpty,
+} from '../bulk-store.ts';
+import { whyOtherVersion } from '../migrations.ts';
 import {
   CHARACTERS_IN_PAGE,
   FIND_ANY_ROW,
@@ -86,7 +93,7 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
       readOnPrimary('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', (connection) =>
         work(contentsOf(connection)),
       ),
-    inspect: () => readOnPrimary('BEGIN READ ONLY', readSchemaFaults),
+    inspect: () => readOnPrimary('BEGIN READ ONLY', inspectSchema),
     close: () => connections.close(),
   };
 }
@@ -259,13 +266,13 @@ async function isEmpty(connection: Connection): Promise<boolean> {
   return (await connection.query({ text: FIND_ANY_ROW })).length === 0;
 }
 
-async function readSchemaFaults(connection: Connection): Promise<readonly string[]> {
+async function inspectSchema(connection: Connection): Promise<Inspection> {
   if (!(await hasMigrationsTable(connection)))
     throw new StoreNotOpened(
       'there is no store in this database yet; start the service or run `plant-store migrate` to create one',
     );
-  const migrations = inspectMigrations(POSTGRES_MIGRATIONS, await appliedMigrations(connection));
-  if (migrations.length > 0) return migrations;
+  const otherVersion = whyOtherVersion(POSTGRES_MIGRATIONS, await appliedMigrations(connection));
+  if (otherVersion !== undefined) return { otherVersion, damages: [] };
   const [row] = await connection.query({ text: `SELECT ${MISSING_KEYS} AS keys` });
-  return typeof row?.keys === 'string' ? [withoutKeys(row.keys)] : [];
+  return { damages: typeof row?.keys === 'string' ? [withoutKeys(row.keys)] : [] };
 }

@@ -2,7 +2,8 @@ import { isUtf8 } from 'node:buffer';
 import type { DatabaseSync } from 'node:sqlite';
 import { setImmediate } from 'node:timers/promises';
 import { plantFields } from '../../plant.ts';
-import { inspectMigrations } from '../migrations.ts';
+import type { Inspection } from '../bulk-store.ts';
+import { whyOtherVersion } from '../migrations.ts';
 import { ROWS_IN_PAGE, type Row } from '../rows.ts';
 import { StoreNotOpened } from '../store.ts';
 import { provesDamage, reasonOf, severityOf } from './errors.ts';
@@ -10,20 +11,24 @@ import { inspectLargePlants, SELECT_PLANTS } from './large-plants.ts';
 import { appliedMigrations, isStore, noStoreYet, SQLITE_MIGRATIONS, tablesOf } from './migrate.ts';
 
 /**
- * Returns the faults of pages, indexes, schema and encoding; an empty list if there are none. Rejects with
- * StoreNotOpened if the file has no tables, and with the error of SQLite if the file cannot be checked now.
+ * Checks pages, indexes, schema and encoding. Rejects with StoreNotOpened if the file has no tables, for example after a
+ * power cut during the first start, and with the error of SQLite if the file cannot be checked now.
  */
-export async function inspectSqlite(db: DatabaseSync, file: string): Promise<readonly string[]> {
+export async function inspectSqlite(db: DatabaseSync, file: string): Promise<Inspection> {
   try {
     const damages = faultsIn(db.prepare('PRAGMA integrity_check').all());
-    if (damages.length > 0) return damages;
-    const schema = await inspectSchema(db, file);
-    return schema.length > 0 ? schema : [...inspectLargePlants(db), ...(await inspectEncoding(db))];
+    if (damages.length > 0) return { damages };
+    if (tablesOf(db).length === 0) throw noStoreYet(file);
+    if (!isStore(db))
+      return { damages: ['the file is the database of another program, or lacks a table of a store'] };
+    const otherVersion = whyOtherVersion(SQLITE_MIGRATIONS, appliedMigrations(db));
+    if (otherVersion !== undefined) return { otherVersion, damages };
+    return { damages: [...inspectLargePlants(db), ...(await inspectEncoding(db))] };
   } catch (error: unknown) {
     // A full disk, a lock or a disk that cannot be read is no fault of the store.
     const isFault = severityOf(error) === 'rejected' || provesDamage(error);
     if (!isFault || error instanceof StoreNotOpened) throw error;
-    return [reasonOf(error)];
+    return { damages: [reasonOf(error)] };
   }
 }
 
@@ -32,17 +37,6 @@ export function faultsIn(rows: readonly Row[]): readonly string[] {
   return rows
     .flatMap((row) => String(row.integrity_check).split('\n'))
     .filter((text) => text !== 'ok' && !text.startsWith('*** '));
-}
-
-/**
- * Returns the reasons why this version of the service cannot read the schema. Returns an empty list if the
- * schema is readable. Rejects with StoreNotOpened if the file has no tables, for example after a power cut
- * during the first start.
- */
-async function inspectSchema(db: DatabaseSync, file: string): Promise<readonly string[]> {
-  if (tablesOf(db).length === 0) throw noStoreYet(file);
-  if (!isStore(db)) return ['the file is the database of another program, or lacks a table of a store'];
-  return inspectMigrations(SQLITE_MIGRATIONS, appliedMigrations(db));
 }
 
 /** Returns the rows with invalid UTF-8: SQLite does not validate text, and Node silently replaces such bytes. */

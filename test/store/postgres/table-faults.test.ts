@@ -43,21 +43,22 @@ describe('a key of a table is missing, as after a restore without it', () => {
       t.after(() => bulk.close());
       const state = async () => {
         const ready = await fetch(`${service.adminUrl}/ready`);
-        return { faults: await bulk.inspect(), status: ready.status, text: await ready.text() };
+        const { damages } = await bulk.inspect();
+        return { damages, status: ready.status, text: await ready.text() };
       };
-      assert.deepEqual(await bulk.inspect(), []);
+      assert.deepEqual(await bulk.inspect(), { damages: [] });
       await execute(url, removal);
-      const { faults, status, text } = await state();
+      const { damages, status, text } = await state();
       assert.equal(status, 503);
-      assert.equal(faults.length, 1);
-      for (const message of [faults[0] ?? '', text])
+      assert.equal(damages.length, 1);
+      for (const message of [damages[0] ?? '', text])
         assert.match(message, new RegExp(`unique index.* on ${key.replaceAll(/[()]/g, '[$&]')};`));
 
       // Neither of these makes all values unique.
       await execute(url, `CREATE INDEX ON ${key}; CREATE UNIQUE INDEX ON ${key} WHERE owner <> 'alice'`);
       assert.equal((await state()).status, 503);
       await execute(url, `CREATE UNIQUE INDEX ON ${key}`);
-      const { faults: none, status: ok } = await state();
+      const { damages: none, status: ok } = await state();
       assert.deepEqual([none, ok], [[], 200]);
     });
 });
@@ -71,7 +72,7 @@ test('keys of several tables are missing → one message names all', async (t) =
   );
   const bulk = await openBulk(url, connections);
   t.after(() => bulk.close());
-  const [fault, ...more] = await bulk.inspect();
+  const [fault, ...more] = (await bulk.inspect()).damages;
   assert.match(fault ?? '', /on plants \(owner, id\), tokens \(digest\), tokens \(id\);/);
   assert.deepEqual(more, []);
 });

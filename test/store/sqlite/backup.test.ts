@@ -71,7 +71,7 @@ test('a row of the store breaks a rule of its table → the backup and the check
   await assert.rejects(backUpStore(url, to, ignore), isFailure(failure));
   const bulk = await openBulk(url, connections);
   t.after(() => bulk.close());
-  assert.deepEqual(await bulk.inspect(), ['CHECK constraint failed in idempotency_keys']);
+  assert.deepEqual(await bulk.inspect(), { damages: ['CHECK constraint failed in idempotency_keys'] });
 });
 
 test('SQLite reports a fault under a title → the backup fails with the fault alone', async () => {

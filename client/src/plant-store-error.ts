@@ -47,6 +47,8 @@ export class PlantStoreError extends Error {
    * 503 with the code `storeUnavailable`.
    */
   readonly outcomeUnknown: boolean;
+  /** The error of the token function, or a copy of the error of `fetch`. TypeScript's Error has it from ES2022 on. */
+  declare readonly cause?: unknown;
 
   constructor(message: string, { code, status, requestId, headers, outcomeUnknown, cause }: Failure) {
     super(printable(message), cause ? { cause } : undefined);

@@ -47,6 +47,7 @@ export async function use(tag: string | undefined, idempotencyKey: string | unde
 }
 export const codeOf = (failure: unknown): ErrorCode | number | undefined =>
   failure instanceof PlantStoreError ? failure.code : undefined;
+export const causeOf = (failure: PlantStoreError): unknown => failure.cause;
 // @ts-expect-error An id is no text.
 void client.deletePlant('7');
 `;
@@ -58,8 +59,6 @@ const COMPILER_OPTIONS = {
   noImplicitReturns: true,
   skipLibCheck: false,
   noEmit: true,
-  target: 'es2022',
-  lib: ['es2022', 'dom'],
   types: [],
 };
 
@@ -88,7 +87,7 @@ describe("the client's package", () => {
     assert.deepEqual([analysis.types.kind, problems ?? {}], ['included', {}]);
   });
 
-  test('strict TypeScript of a user and every @example compile, with each setting of module', async () => {
+  test('strict TypeScript of a user and every @example compile, with each setting of module, and below ES2022', async () => {
     const project = await newProject('types');
     await npmInstall(project, tarball);
     await writeFile(join(project, 'user.ts'), USER);
@@ -97,12 +96,17 @@ describe("the client's package", () => {
     assert.equal(examples.length, 7);
     for (const [index, example] of examples.entries())
       await writeFile(join(project, `example-${index}.ts`), `${example}export {};\n`);
-    for (const module of ['nodenext', 'node16', 'preserve']) {
-      const compilerOptions = { ...COMPILER_OPTIONS, module };
+    for (const [module, target] of [
+      ['nodenext', 'es2022'],
+      ['node16', 'es2022'],
+      ['preserve', 'es2022'],
+      ['preserve', 'es2020'],
+    ]) {
+      const compilerOptions = { ...COMPILER_OPTIONS, module, target, lib: [target, 'dom'] };
       await writeFile(join(project, 'tsconfig.json'), JSON.stringify({ compilerOptions }));
       for (const compiler of ['tsc', join(bin, 'tsc')]) {
         const { stdout } = await run(compiler, [], { cwd: project }).catch((error: unknown) => Object(error));
-        assert.equal(stdout, '', `${compiler}, ${module}`);
+        assert.equal(stdout, '', `${compiler}, ${module}, ${target}`);
       }
     }
   });

@@ -128,6 +128,14 @@ export function isOutOfConnections(error: unknown): boolean {
   return codeOf(error) === TOO_MANY_CONNECTIONS;
 }
 
+/**
+ * True if the server rejects a new session, as after a change of the password, but may still serve the open ones. False if
+ * it starts up or shuts down: another host may be the primary.
+ */
+export function isLoginRejected(error: unknown): boolean {
+  return isFromServer(error) && !mustCloseConnection(error);
+}
+
 /** True if no connection of the pool became free in time, or a new one took too long. */
 export function isPoolTimeout(error: unknown): boolean {
   return [POOL_TIMEOUT, CONNECT_TIMEOUT].includes(messageOf(error));

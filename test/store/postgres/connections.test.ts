@@ -233,17 +233,17 @@ test('a new connection is ready only after its caller has given up → it is not
   assert.ok((await processOf(connections)) > 0);
 });
 
-describe('the server accepts fewer connections than the pool may have', () => {
-  /** The URL of a new account, for which the server accepts up to `limit` connections. */
-  async function limitedUrl(t: TestContext, limit: number): Promise<URL> {
-    const url = new URL(await postgres.freshUrl(t));
-    const account = `limited_${randomBytes(8).toString('hex')}`;
-    await execute(url.href, `CREATE ROLE ${account} LOGIN PASSWORD '${account}' CONNECTION LIMIT ${limit}`);
-    t.after(() => execute(process.env.TEST_DATABASE_URL ?? '', `DROP ROLE ${account}`));
-    Object.assign(url, { username: account, password: account });
-    return url;
-  }
+/** The URL of a new account, for which the server accepts up to `limit` connections. */
+async function limitedUrl(t: TestContext, limit: number): Promise<URL> {
+  const url = new URL(await postgres.freshUrl(t));
+  const account = `limited_${randomBytes(8).toString('hex')}`;
+  await execute(url.href, `CREATE ROLE ${account} LOGIN PASSWORD '${account}' CONNECTION LIMIT ${limit}`);
+  t.after(() => execute(process.env.TEST_DATABASE_URL ?? '', `DROP ROLE ${account}`));
+  Object.assign(url, { username: account, password: account });
+  return url;
+}
 
+describe('the server accepts fewer connections than the pool may have', () => {
   test('statements wait for those', async (t) => {
     const url = await limitedUrl(t, 2);
     const connections = new Connections(url.href, { ...patient, poolSize: 10 });
@@ -389,6 +389,24 @@ describe('two hosts accept writes', () => {
       assert.equal(ended.at(-1)?.status, 'fulfilled');
     });
     assert.equal(sent(), 0);
+  });
+});
+
+test('the server rejects new logins, but an open connection works → statements wait for it, and fail once it is gone', async (t) => {
+  const url = await limitedUrl(t, -1);
+  const connections = new Connections(url.href, { ...patient, poolSize: 5 });
+  t.after(() => connections.close());
+  const first = await connections.use(async (connection) => {
+    await execute(process.env.TEST_DATABASE_URL ?? '', `ALTER ROLE ${url.username} NOLOGIN`);
+    const waiting = Array.from({ length: 30 }, () => processOf(connections));
+    await until(() => connections.count().waiting > 0);
+    return { process: await processOf(connection), waiting };
+  });
+  assert.deepEqual(new Set(await Promise.all(first.waiting)), new Set([first.process]));
+  await assert.rejects(connections.query({ text: 'SELECT pg_terminate_backend(pg_backend_pid())' }));
+  await assert.rejects(processOf(connections), {
+    name: 'StoreUnavailable',
+    message: `no connection to PostgreSQL: role "${url.username}" is not permitted to log in`,
   });
 });
 

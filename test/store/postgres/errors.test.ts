@@ -1,7 +1,7 @@
 // cspell:words mdextend mdzeroextend
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { toStoreError } from '../../../src/store/postgres/errors.ts';
+import { isLoginRejected, toStoreError } from '../../../src/store/postgres/errors.ts';
 import {
   NothingStored,
   StatementRejected,
@@ -43,4 +43,15 @@ for (const code of '08006 25P02 25P03 25P04 28P01 3D000 40003 53100 57014 57P01 
 for (const code of ['XX001', 'XX002'])
   test(`${code}, a damaged page or index → damaged, so that a check reports it`, () => {
     assert.ok(toStoreError(serverError(code, 'any')) instanceof StoreDamaged);
+  });
+
+for (const [code, isWaitedOut] of [
+  ['53300', true],
+  ['28P01', true],
+  ['42501', true],
+  ['57P01', false],
+  ['57P03', false],
+] as const)
+  test(`${code} at a login → requests ${isWaitedOut ? 'wait for open connections' : 'try the next host'}`, () => {
+    assert.equal(isLoginRejected(serverError(code, 'any')), isWaitedOut);
   });

@@ -1,6 +1,6 @@
 import pg from 'pg';
 import type { ConnectionOptions } from '../../store.ts';
-import { isOutOfConnections, isPoolTimeout, POOL_TIMEOUT } from '../errors.ts';
+import { isLoginRejected, isOutOfConnections, isPoolTimeout, POOL_TIMEOUT } from '../errors.ts';
 import { Client, ClientOrFailure, prepareSession, type Timelines } from './sessions.ts';
 
 export type PooledClient = Client & pg.PoolClient;
@@ -10,7 +10,7 @@ function asOwnClient<T extends pg.ClientBase>(client: T): T & Client {
   throw new TypeError('the pool has a client of another class');
 }
 
-/** Milliseconds without new connections after the server had none left. */
+/** Milliseconds without new connections after the server rejected one. */
 const GROWTH_PAUSE_MS = 1_000;
 
 /** The connections to one host. */
@@ -74,7 +74,7 @@ export class HostPool extends pg.Pool {
         // At first, those that are connecting count too.
         const mayConnect = late === undefined && isOutOfConnections(error) && this.totalCount > 0;
         if (performance.now() >= deadline || !(mayConnect || this.isBusy(error))) throw error;
-        if (isOutOfConnections(error)) this.#pauseGrowth();
+        if (isLoginRejected(error)) this.#pauseGrowth();
         late = error;
       }
     }
@@ -82,7 +82,7 @@ export class HostPool extends pg.Pool {
 
   /** True if `error` only means that there is no further connection now, and those that are open work. */
   isBusy(error: unknown): boolean {
-    return this.#usableCount() > 0 && (isOutOfConnections(error) || isPoolTimeout(error));
+    return this.#usableCount() > 0 && (isLoginRejected(error) || isPoolTimeout(error));
   }
 
   #usableCount(): number {

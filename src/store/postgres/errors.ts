@@ -62,6 +62,8 @@ const FEATURE_NOT_SUPPORTED = '0A000';
 
 const TOO_MANY_CONNECTIONS = '53300';
 
+const DUPLICATE_TABLE = '42P07';
+
 /** The message of the pool if no connection became free in time. The error has no code. */
 export const POOL_TIMEOUT = 'timeout exceeded when trying to connect';
 
@@ -121,6 +123,11 @@ export function isAcrossShards(error: unknown): boolean {
 /** True if a statement waited for a lock longer than `lock_timeout`. */
 export function isLockTimeout(error: unknown): boolean {
   return codeOf(error) === LOCK_NOT_AVAILABLE;
+}
+
+/** True if a statement creates a table or index that exists. */
+export function isDuplicateTable(error: unknown): boolean {
+  return codeOf(error) === DUPLICATE_TABLE;
 }
 
 /** True if the server, or the limit of the account or database, accepts no further connection. */

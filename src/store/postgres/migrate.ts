@@ -3,7 +3,7 @@ import { messageOf } from '../../thrown-errors.ts';
 import { applyMigrations } from '../migrations.ts';
 import { StoreNotOpened } from '../store.ts';
 import { Connections } from './connections.ts';
-import { isLockTimeout } from './errors.ts';
+import { isDuplicateTable, isLockTimeout } from './errors.ts';
 import type { Connection } from './statements.ts';
 import { inTransaction } from './transaction.ts';
 
@@ -86,6 +86,11 @@ export async function migrate(connection: Connection): Promise<readonly string[]
       });
       return applied;
     } catch (error: unknown) {
+      if (isDuplicateTable(error))
+        throw new StoreNotOpened(
+          `cannot open the PostgreSQL store: ${messageOf(error)}; the table is that of another program, or of a restore without the rows of \`migrations\`: name another database, or restore these rows too`,
+          { cause: error },
+        );
       if (!isLockTimeout(error)) throw error;
       if (performance.now() > deadline)
         throw new StoreNotOpened(

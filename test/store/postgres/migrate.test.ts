@@ -82,3 +82,23 @@ for (const columns of ['id integer, name text', 'id integer, migration text, bat
     );
     assert.equal(await postgresStoreExists(url), false);
   });
+
+for (const [tables, prepare] of [
+  ['a table plants of another program', (url: string) => execute(url, 'CREATE TABLE plants (id integer)')],
+  [
+    'the tables of a store without the rows of `migrations`, as of pg_dump --schema-only',
+    async (url: string) => {
+      await migratePostgres(url);
+      await execute(url, 'DELETE FROM migrations');
+    },
+  ],
+] as const)
+  test(`${tables} → the error says what to do`, async (t) => {
+    const url = await freshUrl(t);
+    await prepare(url);
+    await assert.rejects(migratePostgres(url), {
+      name: 'StoreNotOpened',
+      message:
+        'cannot open the PostgreSQL store: the migration 0001-plants-and-tokens.sql failed: relation "plants" already exists; the table is that of another program, or of a restore without the rows of `migrations`: name another database, or restore these rows too',
+    });
+  });

@@ -81,9 +81,9 @@ export interface IssuerKeysOptions {
   readonly monotonicNow: () => number;
   /** Ends reads of the keys, which would keep the process alive. Then `onKeysUnreadable` is not called. */
   readonly closed: AbortSignal;
-  /** Called after each read of the keys, with the number of usable ones. */
+  /** Called after each read that found usable keys, with their number. */
   readonly onKeysRead: (keys: number) => void;
-  /** Called when the keys could not be read, with the number of known keys, which stay in use. */
+  /** Called when no usable key could be read, with the number of known keys, which stay in use. */
   readonly onKeysUnreadable: (error: unknown, keys: number) => void;
   /** Called at each read for each key that no token can be verified with. The key is ignored. */
   readonly onUnusableKey: (kid: string | undefined, problem: string) => void;
@@ -96,7 +96,7 @@ export interface IssuerKeysOptions {
  * token may have a newer key.
  */
 export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
-  const { monotonicNow, closed, onKeysRead, onKeysUnreadable } = options;
+  const { issuer, monotonicNow, closed, onKeysRead, onKeysUnreadable } = options;
   let keys = NO_KEYS;
   let readAt = Number.NEGATIVE_INFINITY;
   let triedAt = Number.NEGATIVE_INFINITY;
@@ -130,7 +130,9 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
 
   async function read(number: number): Promise<boolean> {
     try {
+      // An empty set withdraws all keys. It is a failure nevertheless, since no token can be verified.
       keys = await readKeys(options);
+      if (countOf(keys) === 0) throw new Error(`the identity provider ${issuer} publishes no usable key`);
       current = number;
       readAt = monotonicNow();
       onKeysRead(countOf(keys));
@@ -233,7 +235,7 @@ async function readKeys({ issuer, closed, onUnusableKey }: IssuerKeysOptions): P
   if (keys.length > MAX_KEYS) throw new Error(`${metadata.jwks_uri} has more than ${MAX_KEYS} keys`);
   const usable: JWK[] = [];
   for (const jwk of keys) {
-    signal.throwIfAborted();
+    if (signal.aborted) throw new Error(`the keys were not checked within ${TIMEOUT_MS} ms`);
     const problem = await problemOf(jwk);
     if (problem === undefined) usable.push(jwk);
     else onUnusableKey(jwk.kid, problem);
@@ -261,6 +263,14 @@ async function problemOf(jwk: JWK): Promise<string | undefined> {
 }
 
 async function readJson(url: string, signal: AbortSignal): Promise<unknown> {
+  try {
+    return JSON.parse(await readDocument(url, signal));
+  } catch (error: unknown) {
+    throw signal.aborted ? new Error(`${url} has not answered within ${TIMEOUT_MS} ms`) : error;
+  }
+}
+
+async function readDocument(url: string, signal: AbortSignal): Promise<string> {
   const response = await fetch(url, { signal, redirect: 'error', headers: { accept: 'application/json' } });
   if (response.status !== 200) throw new Error(`${url} returned status ${response.status}`);
   const pieces: Uint8Array[] = [];
@@ -270,7 +280,7 @@ async function readJson(url: string, signal: AbortSignal): Promise<unknown> {
     if (size > MAX_DOCUMENT_BYTES) throw new Error(`${url} returned more than ${MAX_DOCUMENT_BYTES} bytes`);
     pieces.push(piece);
   }
-  return JSON.parse(new TextDecoder().decode(Buffer.concat(pieces)));
+  return new TextDecoder().decode(Buffer.concat(pieces));
 }
 
 function parserOf<T>(schema: TSchema<T>) {

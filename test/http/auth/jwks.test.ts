@@ -17,7 +17,10 @@ const unlimited = <T>(work: () => Promise<T>): Promise<T> => work();
 
 /** Keys of an issuer on a local port, whose responses the test can hold. */
 async function startIssuer(t: TestContext) {
-  const provider: { keys: readonly JWK[]; holds: boolean } = { keys: [], holds: false };
+  const provider: { keys: readonly JWK[]; holds: boolean } = {
+    keys: [await publicKey('first')],
+    holds: false,
+  };
   let held = Promise.withResolvers<ServerResponse>();
   let issuer = '';
   issuer = await serve(t, ({ url }, response) => {
@@ -181,6 +184,11 @@ test('as many keys as the limit → read; one more → not read', async (t) => {
   assert.match(String(failure), /\/keys has more than 100 keys$/);
 });
 
+test('set without a usable key → withdraws all keys, and is a failure', async (t) => {
+  const failure = await readOnce(t, (response) => void response.end('{"keys":[]}'));
+  assert.match(String(failure), /publishes no usable key$/);
+});
+
 test('redirect to another server with the key of a token → not followed', async (t) => {
   const keys = [await publicKey('x')];
   let requests = 0;
@@ -201,7 +209,7 @@ test('provider that sends its keys after the timeout of 5 s → not read', async
     timeout.abort(new Error('too late'));
     response.end('{"keys":[]}');
   });
-  assert.match(String(failure), /too late/);
+  assert.match(String(failure), /\/keys has not answered within 5000 ms$/);
   assert.deepEqual(
     mock.calls.map((call) => call.arguments),
     [[5_000]],

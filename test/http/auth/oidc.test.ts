@@ -584,6 +584,7 @@ test('invalid documents of the provider → 50302, reason in the log', async (t)
     ],
     [/jwks_uri is required/, (issuer) => ({ issuer })],
     [/keys is required/, (issuer) => ({ issuer, jwks_uri: `${issuer}/keys` })],
+    [/publishes no usable key/, (issuer) => ({ issuer, jwks_uri: `${issuer}/keys`, keys: [] })],
     [/returned status 404/, () => undefined],
   ];
   for (const [what, body] of answers) {

@@ -11,8 +11,10 @@ import {
   withNothingStored,
 } from '../store.ts';
 import {
+  allBusy,
   classOfNotice,
   isFromServer,
+  isPoolTimeout,
   isReadOnly,
   isStalePlan,
   mustCloseConnection,
@@ -133,9 +135,10 @@ export class Connections {
         this.#current = index;
         return { client, index };
       } catch (error: unknown) {
-        failures[index] = error;
+        const isBusy = pool.isBusy(error);
+        failures[index] = isBusy && isPoolTimeout(error) ? allBusy(error) : error;
         // The host works. Another one that accepts writes may be an old primary.
-        if (pool.isBusy(error)) break;
+        if (isBusy) break;
       }
     }
     throw noConnectionToAny(this.#places, failures);

@@ -148,6 +148,13 @@ export function isPoolTimeout(error: unknown): boolean {
   return [POOL_TIMEOUT, CONNECT_TIMEOUT].includes(messageOf(error));
 }
 
+/** Creates the error of a request that no connection became free for. */
+export function allBusy(error: unknown): Error {
+  const text =
+    'all connections are busy; look for locks and slow statements in the database, or raise --database-pool-size';
+  return new Error(text, { cause: error });
+}
+
 /** True for an error that the server sent, with an SQLSTATE code. */
 export function isFromServer(error: unknown): boolean {
   return error instanceof Error && 'severity' in error && /^[0-9A-Z]{5}$/.test(codeOf(error));

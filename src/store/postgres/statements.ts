@@ -25,17 +25,20 @@ export interface Connection {
  */
 export const NOW_MS = 'floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint';
 
-/** SQL of the keys that the store relies on and its tables lack, as `table (columns)`. NULL if there are all. Ignores views. */
+/**
+ * SQL of the keys that the store relies on and its tables lack, as `table (columns)`. NULL if there are all. Ignores views.
+ * With NOT EXISTS, the server would read all of pg_index, also the indexes of other tables.
+ */
 export const MISSING_KEYS = `(
   SELECT string_agg(keys.of || ' (' || keys.names || ')', ', ' ORDER BY keys.of, keys.names)
     FROM (VALUES ('plants', 'owner, id'), ('idempotency_keys', 'owner, key'),
                  ('tokens', 'digest'), ('tokens', 'id')) AS keys (of, names)
    WHERE (SELECT relkind FROM pg_class WHERE oid = keys.of::regclass) <> 'v'
-     AND NOT EXISTS (
-       SELECT 1 FROM pg_index
-        WHERE indrelid = keys.of::regclass AND indisunique AND indisvalid AND indpred IS NULL
-          AND array_to_string(ARRAY(SELECT pg_get_indexdef(indexrelid, place, true)
-                                      FROM generate_series(1, indnkeyatts) AS place ORDER BY place), ', ') = keys.names))`;
+     AND keys.names <> ALL (ARRAY(
+       SELECT array_to_string(ARRAY(SELECT pg_get_indexdef(indexrelid, place, true)
+                                      FROM generate_series(1, indnkeyatts) AS place ORDER BY place), ', ')
+         FROM pg_index
+        WHERE indrelid = keys.of::regclass AND indisunique AND indisvalid AND indpred IS NULL)))`;
 
 /** Message about missing keys. `keys` is a value of MISSING_KEYS. */
 export function withoutKeys(keys: string): string {

@@ -242,6 +242,11 @@ export interface ConnectionOptions {
   readonly acquireTimeoutMs: number;
   /** Max milliseconds for one statement. */
   readonly statementTimeoutMs: number;
+  /**
+   * True if sessions do not set this timeout, since each transaction does. A pooler in transaction mode would keep that of
+   * a session for other clients.
+   */
+  readonly timeoutPerTransaction?: boolean;
   /** True to prepare statements by name. A pooler in transaction mode may not support this. */
   readonly prepare: boolean;
 }

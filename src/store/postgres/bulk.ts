@@ -22,13 +22,14 @@ import { type ConnectionOptions, StoreNotOpened } from '../store.ts';
 import { Connections } from './connections.ts';
 import { withStoreErrors } from './errors.ts';
 import { requirePrimary } from './host/primary-check.ts';
+import { setTimeouts } from './host/sessions.ts';
 import {
   appliedMigrations,
   hasMigrationsTable,
   hasStore,
   migrate,
   POSTGRES_MIGRATIONS,
-  withConnection,
+  withTransaction,
 } from './migrate.ts';
 import { RAW_BYTES } from './pages.ts';
 import { retryConflicts } from './retry-conflicts.ts';
@@ -48,14 +49,17 @@ const READ_WHOLE_TABLES = `SELECT set_config(name, 'on', true) FROM pg_settings
 
 /** Opens a store on PostgreSQL for bulk commands such as import, without migrating it. */
 export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk {
-  const connections = new Connections(url, options);
+  const connections = new Connections(url, { ...options, timeoutPerTransaction: true });
+  const timeouts = setTimeouts('LOCAL', options.statementTimeoutMs);
 
   function transact<T>(
     begin: `BEGIN${string}`,
     work: (connection: Connection) => Promise<T>,
     endFor?: (result: T) => 'COMMIT' | 'ROLLBACK',
   ): Promise<T> {
-    return connections.use((connection) => inTransaction(connection, begin, () => work(connection), endFor));
+    return connections.use((connection) =>
+      inTransaction(connection, `${begin}; ${timeouts}`, () => work(connection), endFor),
+    );
   }
 
   function readOnPrimary<T>(
@@ -103,23 +107,20 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
  * if its tables cannot be written. Changes nothing: it rolls the migration back.
  */
 export function isFillable(url: string): Promise<boolean> {
-  return withConnection(url, (connection) =>
-    inTransaction(
-      connection,
-      'BEGIN ISOLATION LEVEL READ COMMITTED',
-      async () => {
-        await requirePrimary(connection);
-        if ((await hasStore(connection)) && !(await isEmpty(connection))) return false;
-        await migrate(connection);
-        // Without rows, these only check that the transaction may write to the tables.
-        const filling = fillingOf(connection);
-        await filling.addPlants([]);
-        await filling.addTokens([]);
-        await filling.addKeys([]);
-        return true;
-      },
-      () => 'ROLLBACK',
-    ),
+  return withTransaction(
+    url,
+    async (connection) => {
+      await requirePrimary(connection);
+      if ((await hasStore(connection)) && !(await isEmpty(connection))) return false;
+      await migrate(connection);
+      // Without rows, these only check that the transaction may write to the tables.
+      const filling = fillingOf(connection);
+      await filling.addPlants([]);
+      await filling.addTokens([]);
+      await filling.addKeys([]);
+      return true;
+    },
+    () => 'ROLLBACK',
   );
 }
 

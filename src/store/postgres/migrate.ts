@@ -4,6 +4,7 @@ import { applyMigrations } from '../migrations.ts';
 import { StoreNotOpened } from '../store.ts';
 import { Connections } from './connections.ts';
 import { isDuplicateTable, isLockTimeout } from './errors.ts';
+import { setTimeouts } from './host/sessions.ts';
 import type { Connection } from './statements.ts';
 import { inTransaction } from './transaction.ts';
 
@@ -33,30 +34,35 @@ const LOCK_PAUSE_MS = 2_000;
  * at a time. Resolves to the names of the applied migrations. Rejects with StoreNotOpened on any failure.
  */
 export function migratePostgres(url: string): Promise<readonly string[]> {
-  // With another isolation level, a statement after the lock would not see the migration that held it.
-  return withConnection(url, (connection) =>
-    inTransaction(connection, 'BEGIN ISOLATION LEVEL READ COMMITTED', () => migrate(connection)),
-  );
+  return withTransaction(url, migrate);
 }
 
 /** Resolves to whether a database has a store. Rejects with StoreNotOpened on any failure. */
 export function postgresStoreExists(url: string): Promise<boolean> {
-  return withConnection(url, hasStore);
+  return withTransaction(url, hasStore);
 }
 
-/** Calls `work` with a connection to a database. Rejects with StoreNotOpened on any failure. */
-export async function withConnection<T>(
+/**
+ * Calls `work` in a transaction on a database, and ends it as `endFor` decides. Rejects with StoreNotOpened on any failure.
+ * With another isolation level, a statement after the lock for migrations would not see the migration that held it.
+ */
+export async function withTransaction<T>(
   url: string,
   work: (connection: Connection) => Promise<T>,
+  endFor?: (result: T) => 'COMMIT' | 'ROLLBACK',
 ): Promise<T> {
   const connections = new Connections(url, {
     poolSize: 1,
     acquireTimeoutMs: 10_000,
     statementTimeoutMs: TIMEOUT_MS,
+    timeoutPerTransaction: true,
     prepare: false,
   });
+  const begin = `BEGIN ISOLATION LEVEL READ COMMITTED; ${setTimeouts('LOCAL', TIMEOUT_MS)}` as const;
   try {
-    return await connections.use(work);
+    return await connections.use((connection) =>
+      inTransaction(connection, begin, () => work(connection), endFor),
+    );
   } catch (error: unknown) {
     if (error instanceof StoreNotOpened) throw error;
     throw new StoreNotOpened(`cannot open the PostgreSQL store: ${messageOf(error)}`, { cause: error });

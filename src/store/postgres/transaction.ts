@@ -5,7 +5,7 @@ import type { Connection } from './statements.ts';
 
 /**
  * Runs `work` in a transaction. `endFor` receives the result of `work`, and decides whether to commit or roll
- * back. Rolls back if `work` rejects.
+ * back. Rolls back if `work` rejects. `begin` may also set what holds for the transaction: `BEGIN; SET LOCAL …`.
  */
 export async function inTransaction<T>(
   connection: Connection,
@@ -13,8 +13,8 @@ export async function inTransaction<T>(
   work: () => Promise<T>,
   endFor: (result: T) => 'COMMIT' | 'ROLLBACK' = () => 'COMMIT',
 ): Promise<T> {
-  await connection.query({ text: begin });
   try {
+    await connection.query({ text: begin });
     const result = await work();
     await connection.query({ text: endFor(result) });
     return result;

@@ -110,3 +110,26 @@ test('an empty target is locked for longer than a migration waits for a lock →
     await other.end();
   }
 });
+
+test('transactions of commands → have their timeouts, whatever the session has', async (t) => {
+  const url = await postgres.freshUrl(t);
+  const report = (kind: string): string =>
+    `CREATE OR REPLACE FUNCTION report() RETURNS ${kind} LANGUAGE plpgsql AS $$BEGIN
+       RAISE EXCEPTION 'timeouts: %, %', current_setting('statement_timeout'),
+                       current_setting('idle_in_transaction_session_timeout');
+     END$$;`;
+  await execute(
+    url,
+    `${report('event_trigger')} CREATE EVENT TRIGGER report ON ddl_command_start EXECUTE FUNCTION report()`,
+  );
+  await assert.rejects(migrateStore(url), /timeouts: 1min, 1min$/);
+  await execute(url, 'DROP EVENT TRIGGER report; DROP FUNCTION report');
+  await migrateStore(url);
+  await execute(
+    url,
+    `${report('trigger')} CREATE TRIGGER report BEFORE INSERT ON plants EXECUTE FUNCTION report()`,
+  );
+  const bulk = await openBulk(url, { ...connections, statementTimeoutMs: 600_000 });
+  const saved = bulk.savePlants([plantRow(1n)], 'fail');
+  await assert.rejects(saved, /timeouts: 10min, 10min /).finally(() => bulk.close());
+});

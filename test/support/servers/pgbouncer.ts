@@ -21,6 +21,9 @@ const version = findPgBouncer();
 export const HAS_PGBOUNCER = version !== undefined;
 export const KEEPS_STATEMENTS = version !== undefined && version >= KEEPS_STATEMENTS_SINCE;
 
+/** Number of connections to the server. */
+export const POOL_SIZE = 3;
+
 interface PgBouncer {
   readonly port: number;
   kill(signal: NodeJS.Signals): void;
@@ -44,7 +47,7 @@ export async function startPgBouncer(t: Pick<TestContext, 'after'>, server: URL)
     'unix_socket_dir =',
     'auth_type = any',
     'pool_mode = transaction',
-    'default_pool_size = 3',
+    `default_pool_size = ${POOL_SIZE}`,
     ...(KEEPS_STATEMENTS ? ['max_prepared_statements = 100'] : []),
   ];
   await writeFile(file, `${lines.join('\n')}\n`);

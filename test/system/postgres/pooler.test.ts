@@ -2,15 +2,23 @@ import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
 import type { Socket } from 'node:net';
 import { join } from 'node:path';
+import { Readable } from 'node:stream';
 import { type TestContext, test } from 'node:test';
+import pg from 'pg';
 import { INT64_MAX, INT64_MIN } from '../../../src/plant.ts';
 import { migrateStore, openStore } from '../../../src/store/open-engine.ts';
 import type { Outcome, Store, Write } from '../../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../../src/token.ts';
-import { postgres } from '../../support/engines.ts';
+import { execute, postgres } from '../../support/engines.ts';
 import { needs } from '../../support/needs.ts';
 import { until } from '../../support/patience.ts';
-import { HAS_PGBOUNCER, KEEPS_STATEMENTS, startPgBouncer } from '../../support/servers/pgbouncer.ts';
+import { newInstallation } from '../../support/program.ts';
+import {
+  HAS_PGBOUNCER,
+  KEEPS_STATEMENTS,
+  POOL_SIZE,
+  startPgBouncer,
+} from '../../support/servers/pgbouncer.ts';
 import { startPair } from '../../support/servers/postgres-server.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
 import { bearer, startService } from '../../support/service.ts';
@@ -169,3 +177,58 @@ for (const prepare of [false, true]) {
     },
   );
 }
+
+test(
+  'commands run behind PgBouncer in transaction mode → its sessions keep the timeouts of the account',
+  NEEDS_POOLER,
+  async (t) => {
+    const url = await freshDatabase(t);
+    const wanted = {
+      statement_timeout: '20s',
+      lock_timeout: '18s',
+      idle_in_transaction_session_timeout: '20s',
+    };
+    for (const [name, value] of Object.entries(wanted))
+      await execute(url.href, `ALTER DATABASE ${url.pathname.slice(1)} SET ${name} = '${value}'`);
+    const pooled = through(url, (await startPgBouncer(t, url)).port);
+
+    /** The settings of all sessions of the pooler, each in a transaction. */
+    async function settings() {
+      const clients = Array.from({ length: POOL_SIZE }, () => new pg.Client({ connectionString: pooled }));
+      try {
+        for (const client of clients) await client.connect();
+        for (const client of clients) await client.query('BEGIN');
+        const text = `SELECT ${Object.keys(wanted).map((name) => `current_setting('${name}') AS ${name}`)}`;
+        return await Promise.all(clients.map(async (client) => (await client.query(text)).rows[0]));
+      } finally {
+        for (const client of clients) await client.end();
+      }
+    }
+
+    const { run, token, databaseUrl } = await newInstallation(t);
+    const env = {
+      DATABASE_URL: pooled,
+      DATABASE_PREPARE: 'false',
+      DATABASE_STATEMENT_TIMEOUT: '20000',
+      DATABASE_ACQUIRE_TIMEOUT: '20000',
+    };
+    await token();
+    for (const args of [
+      ['copy', databaseUrl, pooled],
+      ['migrate'],
+      ['token', 'create', 'alice'],
+      ['token', 'list'],
+      ['import', 'alice', '-'],
+      ['export', 'alice', '-'],
+      ['check'],
+      ['copy', pooled, `${databaseUrl}-2`],
+    ]) {
+      const { code, stderr } = await run(args, {
+        env,
+        stdin: Readable.from([Buffer.from('{"id":1,"name":"Alder"}\n')]),
+      });
+      assert.equal(code, 0, stderr);
+      assert.deepEqual(await settings(), Array(POOL_SIZE).fill(wanted), args.join(' '));
+    }
+  },
+);

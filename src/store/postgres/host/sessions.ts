@@ -120,6 +120,16 @@ export const ClientOrFailure = new Proxy(Client, {
  */
 const LOCK_SHARE = 0.9;
 
+/**
+ * SQL that sets the timeouts of a session or a transaction, so that the server ends an open transaction if this instance is
+ * lost. Without timeouts, the server would notice the loss only after hours.
+ */
+export function setTimeouts(scope: 'SESSION' | 'LOCAL', statementTimeoutMs: number): string {
+  return `SET ${scope} statement_timeout = ${statementTimeoutMs};
+          SET ${scope} lock_timeout = ${Math.floor(statementTimeoutMs * LOCK_SHARE)};
+          SET ${scope} idle_in_transaction_session_timeout = ${statementTimeoutMs}`;
+}
+
 /** Settings of each session, except those that the server lacks. CockroachDB also rejects `current_setting` of such a one. */
 const SETTINGS: Readonly<Record<string, string>> = {
   // A missing tag must not become the text NULL.
@@ -166,12 +176,9 @@ export async function prepareSession(
   hosts: number,
   timelines: Timelines,
 ): Promise<void> {
-  // Sets timeouts, so that the server ends an open transaction if this instance is lost. Without timeouts,
-  // the server would notice the loss only after hours.
-  const set = `SET statement_timeout = ${options.statementTimeoutMs};
-               SET lock_timeout = ${Math.floor(options.statementTimeoutMs * LOCK_SHARE)}; SET synchronous_commit = on;
-               SET default_transaction_isolation = 'read committed';
-               SET idle_in_transaction_session_timeout = ${options.statementTimeoutMs};
+  const timeouts =
+    options.timeoutPerTransaction === true ? '' : `${setTimeouts('SESSION', options.statementTimeoutMs)};`;
+  const set = `${timeouts} SET synchronous_commit = on; SET default_transaction_isolation = 'read committed';
                SET client_min_messages = warning; ${SET_SETTINGS}; ${PLAN_ONCE}`;
   const ask = `SELECT current_setting('in_hot_standby', true) AS standby,
                       current_setting('transaction_read_only') AS read_only`;

@@ -1,6 +1,7 @@
 import { once } from 'node:events';
 import { rm } from 'node:fs/promises';
 import { backup, type DatabaseSync } from 'node:sqlite';
+import { pathToFileURL } from 'node:url';
 import { Worker } from 'node:worker_threads';
 import { OperatorError } from '../../thrown-errors.ts';
 import { StoreNotOpened, StoreUnavailable } from '../store.ts';
@@ -12,11 +13,14 @@ import { isStore, tablesOf } from './migrate.ts';
 
 const PAGES_AT_ONCE = 256;
 
-/** Script of the thread that checks a copy. A read-only connection would not check the rules of the tables. */
+/**
+ * Script of the thread that checks a copy. A read-only connection would not check the rules of the tables, and without
+ * `mode=rw` it would create the file again if a signal has just removed it (https://sqlite.org/uri.html).
+ */
 const CHECK = `
   const { parentPort, workerData } = require('node:worker_threads');
   const { DatabaseSync } = require('node:sqlite');
-  const db = new DatabaseSync(workerData);
+  const db = new DatabaseSync(new URL('?mode=rw', workerData));
   const rows = db.prepare('PRAGMA integrity_check').all();
   db.close();
   parentPort.postMessage(rows);
@@ -73,7 +77,10 @@ async function copyAndVerify(
 
 async function verify(file: string, expected: string): Promise<void> {
   // On another thread, so that this one handles signals: the check of a large file takes minutes.
-  const [result] = await once(new Worker(CHECK, { eval: true, workerData: file }), 'message');
+  const [result] = await once(
+    new Worker(CHECK, { eval: true, workerData: pathToFileURL(file).href }),
+    'message',
+  );
   const [fault] = faultsIn(result);
   if (fault !== undefined)
     throw new StoreUnavailable(`the backup is damaged: ${fault}; run \`plant-store check\` on the store`);

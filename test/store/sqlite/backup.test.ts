@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { existsSync, readFileSync, renameSync, symlinkSync, writeFileSync } from 'node:fs';
+import { existsSync, readFileSync, renameSync, rmSync, symlinkSync, writeFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { test } from 'node:test';
@@ -38,6 +38,13 @@ test('the copy has all rows, and the progress ends with all pages', async () => 
   assert.deepEqual([existsSync(`${to}-wal`), existsSync(`${to}-shm`)], [false, false]);
   const count = 'SELECT count(*) AS plants FROM plants';
   assert.deepEqual(await rowsOf(`sqlite:${to}`, count), [{ plants: 2_000 }]);
+});
+
+test('the copy is removed before its check, as by a signal → an error, and the check does not create it again', async () => {
+  const { url, to } = await storeOf(1);
+  const checkTarget = (): void => rmSync(to, { force: true });
+  await assert.rejects(backUpStore(url, to, ignore, checkTarget), /unable to open database file/);
+  assert.equal(existsSync(to), false);
 });
 
 test('a commit between any two parts of the copy → the copy goes on, with the rows from its begin', async () => {

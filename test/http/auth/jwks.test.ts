@@ -9,6 +9,7 @@ import {
   MAX_DOCUMENT_BYTES,
   MAX_KEYS,
   MAX_WITHOUT_KEY,
+  STALE_MS,
 } from '../../../src/http/auth/jwks.ts';
 import { newSigningKey } from '../../support/servers/identity-provider.ts';
 import { serve } from '../../support/servers/stub-server.ts';
@@ -35,7 +36,7 @@ async function startIssuer(t: TestContext) {
     monotonicNow: () => clock.now,
     closed: new AbortController().signal,
     onKeysRead: () => undefined,
-    onKeysUnreadable: (error) => assert.fail(String(error)),
+    onKeysUnreadable: (error) => assert.match(String(error), /publishes no usable key$/),
     onUnusableKey: assert.fail,
   });
   /** Finds the key with this id for a token. */
@@ -184,9 +185,20 @@ test('as many keys as the limit → read; one more → not read', async (t) => {
   assert.match(String(failure), /\/keys has more than 100 keys$/);
 });
 
-test('set without a usable key → withdraws all keys, and is a failure', async (t) => {
+test('set without a usable key → withdraws all keys, and is a failure; then a new key is found', async (t) => {
   const failure = await readOnce(t, (response) => void response.end('{"keys":[]}'));
   assert.match(String(failure), /publishes no usable key$/);
+
+  const { provider, clock, verify } = await startIssuer(t);
+  const { keys } = provider;
+  await verify('genuine', 'first');
+  provider.keys = [];
+  clock.now += STALE_MS + 1;
+  await assert.rejects(verify('genuine', 'first'), { code: 50302 });
+  await assert.rejects(verify('another', 'first'), { code: 50302 });
+  provider.keys = keys;
+  clock.now += COOLDOWN_MS;
+  await verify('genuine', 'first');
 });
 
 test('redirect to another server with the key of a token → not followed', async (t) => {

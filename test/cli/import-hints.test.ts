@@ -61,6 +61,22 @@ it('PostgreSQL rejects a plant → what was created, and how to continue', async
   );
 });
 
+it('PostgreSQL is unavailable before the COMMIT → nothing more may be created', async (t) => {
+  const { run } = await newInstallation(t);
+  const url = await postgres.freshUrl(t);
+  await migrateStore(url);
+  await execute(
+    url,
+    `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql
+        AS $$BEGIN RAISE 'too slow' USING ERRCODE = 'query_canceled'; END$$;
+     CREATE TRIGGER fails BEFORE INSERT ON plants FOR EACH ROW EXECUTE FUNCTION fail()`,
+  );
+  const stdin = Readable.from([Buffer.from('{"id":1,"name":"Alder"}\n')]);
+  const { code, stderr } = await run(['import', 'alice', '--database-url', url], { stdin });
+  assert.equal(code, 1);
+  assert.match(stderr, /too slow \(57014\); 0 plants created; import .* to finish\n$/);
+});
+
 it('the response to a COMMIT is lost → how many plants it may have created', async (t) => {
   const { run } = await newInstallation(t);
   const url = new URL(await postgres.freshUrl(t));

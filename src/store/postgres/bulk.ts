@@ -20,7 +20,7 @@ import {
 } from '../rows.ts';
 import { type ConnectionOptions, StoreNotOpened } from '../store.ts';
 import { Connections } from './connections.ts';
-import { withStoreErrors } from './errors.ts';
+import { withoutCommit, withStoreErrors } from './errors.ts';
 import { requirePrimary } from './host/primary-check.ts';
 import { setTimeouts } from './host/sessions.ts';
 import {
@@ -57,9 +57,16 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
     work: (connection: Connection) => Promise<T>,
     endFor?: (result: T) => 'COMMIT' | 'ROLLBACK',
   ): Promise<T> {
-    return connections.use((connection) =>
-      inTransaction(connection, `${begin}; ${timeouts}`, () => work(connection), endFor),
-    );
+    let isEndSent = false;
+    const end = (result: T): 'COMMIT' | 'ROLLBACK' => {
+      isEndSent = true;
+      return endFor?.(result) ?? 'COMMIT';
+    };
+    return connections
+      .use((connection) => inTransaction(connection, `${begin}; ${timeouts}`, () => work(connection), end))
+      .catch((error: unknown) => {
+        throw isEndSent ? error : withoutCommit(error);
+      });
   }
 
   function readOnPrimary<T>(

@@ -151,7 +151,7 @@ export function isPoolTimeout(error: unknown): boolean {
 /** Creates the error of a request that no connection became free for. */
 export function allBusy(error: unknown): Error {
   const text =
-    'all connections are busy; look for locks and slow statements in the database, or raise --database-pool-size';
+    'all connections are busy, and no new one opened in time; look for locks and slow statements in the database, or raise --database-pool-size';
   return new Error(text, { cause: error });
 }
 

@@ -35,7 +35,7 @@ export const MISSING_KEYS = `(
                  ('tokens', 'digest'), ('tokens', 'id')) AS keys (of, names)
    WHERE (SELECT relkind FROM pg_class WHERE oid = keys.of::regclass) <> 'v'
      AND keys.names <> ALL (ARRAY(
-       SELECT array_to_string(ARRAY(SELECT pg_get_indexdef(indexrelid, place, true)
+       SELECT array_to_string(ARRAY(SELECT trim('"' FROM pg_get_indexdef(indexrelid, place, true))
                                       FROM generate_series(1, indnkeyatts) AS place ORDER BY place), ', ')
          FROM pg_index
         WHERE indrelid = keys.of::regclass AND indisunique AND indisvalid AND indpred IS NULL)))`;

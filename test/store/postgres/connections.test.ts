@@ -332,7 +332,7 @@ describe('two hosts accept writes', () => {
     await connections.use(() =>
       assert.rejects(processOf(connections), {
         name: 'StoreUnavailable',
-        message: `no connection to PostgreSQL: ${host}: all connections are busy; look for locks and slow statements in the database, or raise --database-pool-size`,
+        message: `no connection to PostgreSQL: ${host}: all connections are busy, and no new one opened in time; look for locks and slow statements in the database, or raise --database-pool-size`,
       }),
     );
     assert.ok((await processOf(connections)) > 0);

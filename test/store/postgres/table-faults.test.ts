@@ -38,6 +38,8 @@ describe('a key of a table is missing, as after a restore without it', () => {
   ] as const)
     test(`${key} → \`check\` and /ready name it, until it is there again`, async (t) => {
       const url = await postgres.freshUrl(t);
+      // With it, the server quotes the names of columns.
+      await execute(url, `ALTER DATABASE ${new URL(url).pathname.slice(1)} SET quote_all_identifiers = on`);
       const service = await startService(t, url);
       const bulk = await openBulk(url, connections);
       t.after(() => bulk.close());

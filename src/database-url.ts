@@ -63,7 +63,7 @@ export function brokenRuleOfSslMode(
   { PGSSLMODE: mode }: Readonly<Record<string, string | undefined>>,
 ): string | undefined {
   if (!mode || SSL_MODES.includes(mode)) return undefined;
-  if (sqliteFile(url) !== undefined || /[?&]ssl(?!negotiation)/.test(url)) return undefined;
+  if (sqliteFile(url) !== undefined || /[?&]ssl(?!negotiation(?!=direct))/.test(url)) return undefined;
   return `must have the option sslmode, since PGSSLMODE is ${JSON.stringify(mode)}, not one of ${SSL_MODES.join(', ')}`;
 }
 

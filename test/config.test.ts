@@ -527,7 +527,10 @@ describe('a configuration', () => {
             `--database-url (DATABASE_URL) must have the option sslmode, since PGSSLMODE is "${mode}", not one of disable, prefer, require, verify-ca, verify-full, no-verify`,
           ),
         );
-      for (const accepted of [`${databaseUrl}?sslmode=verify-full`, 'sqlite:plants.db'])
+      const others = ['?sslmode=verify-full', '?sslnegotiation=direct'].map(
+        (options) => databaseUrl + options,
+      );
+      for (const accepted of [...others, 'sqlite:plants.db'])
         loadConfig({ databaseUrl: accepted }, { PGSSLMODE: mode });
     }
     for (const mode of ['', 'disable', 'no-verify']) loadConfig({ databaseUrl }, { PGSSLMODE: mode });

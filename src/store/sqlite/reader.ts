@@ -36,14 +36,17 @@ export async function openReader(file: string) {
   });
   const files = watchFileIdentity(file, 0);
   let pagesVersion: unknown;
-  let versionKnownIn: number | undefined;
+  /** Event-loop iterations and I/O events, as counted when `data_version` was last read. -1 requires a read. */
+  let knownLoopCount = -1;
+  let knownEvents = -1;
 
-  // Clears the cached pages if another connection has committed, which changes `data_version`. Reads
-  // `data_version` once per event-loop iteration (`loopCount`), since each read takes two file locks.
+  // Clears the cached pages if another connection has committed, which changes `data_version`. Reads it once per poll,
+  // since each read takes two file locks. An iteration polls again if over 1,024 sockets are ready: `events` shows it.
   function dropOutdatedPages(): void {
-    const iteration = performance.nodeTiming.uvMetricsInfo.loopCount;
-    if (iteration === versionKnownIn) return;
-    versionKnownIn = iteration;
+    const { loopCount, events } = performance.nodeTiming.uvMetricsInfo;
+    if (loopCount === knownLoopCount && events === knownEvents) return;
+    knownLoopCount = loopCount;
+    knownEvents = events;
     // Reads of the check and timer phases have the same `loopCount` as those of the poll phase before them.
     setImmediate(requireCheck);
     const version = dataVersion.get()?.[0];
@@ -54,7 +57,7 @@ export async function openReader(file: string) {
 
   /** Makes the next read of a page check whether the cached pages are outdated. */
   function requireCheck(): void {
-    versionKnownIn = undefined;
+    knownEvents = -1;
   }
 
   return {

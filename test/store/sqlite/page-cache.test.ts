@@ -1,12 +1,16 @@
 import assert from 'node:assert/strict';
+import { once } from 'node:events';
+import { connect, createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
-import { test } from 'node:test';
+import { type TestContext, test } from 'node:test';
 import { INT64_MAX } from '../../../src/plant.ts';
+import { openForWriting } from '../../../src/store/sqlite/connection.ts';
 import { migrateSqlite } from '../../../src/store/sqlite/migrate.ts';
 import { openReader } from '../../../src/store/sqlite/reader.ts';
 import { freshFolder, sqlite } from '../../support/engines.ts';
 import { usedHeap } from '../../support/process-resources.ts';
-import { create, prepare, upTo } from '../../support/store-setup.ts';
+import { listenOnFreePort } from '../../support/servers/free-port.ts';
+import { create, EVERY_ID, prepare, upTo } from '../../support/store-setup.ts';
 
 test('lists of many different empty pages → the cached pages take a few megabytes', async (t) => {
   const file = join(await freshFolder(), 'plants.db');
@@ -35,3 +39,56 @@ test('page of a few kilobytes → read once; longer page → not cached', async 
   assert.notEqual(read(2n), read(2n));
   assert.deepEqual(read(2n), read(2n));
 });
+
+test('commit of another process between two polls of one event-loop iteration → the next read shows it', async (t) => {
+  const file = join(await freshFolder(), 'plants.db');
+  await migrateSqlite(file);
+  const reader = await openReader(file);
+  t.after(() => reader.close());
+  const inserts = openForWriting(file);
+  t.after(() => inserts.close());
+  // libuv takes up to 1,024 events with each poll. If it got as many, it polls again in the same iteration.
+  const pairs = await connectPairs(t, 1_100);
+  const reads: { readonly loopCount: number; readonly json: string }[] = [];
+  let pollEvents: number | undefined;
+  let received = 0;
+  const all = Promise.withResolvers<void>();
+  for (const { accepted } of pairs)
+    accepted.on('data', () => {
+      const { loopCount, events } = performance.nodeTiming.uvMetricsInfo;
+      if (events !== pollEvents) {
+        if (reads.length === 1)
+          inserts.exec("INSERT INTO plants (owner, id, name) VALUES ('alice', 7, 'Fern')");
+        reads.push({ loopCount, json: reader.listPlants('alice', EVERY_ID, upTo(20)).json });
+        pollEvents = events;
+      }
+      received += 1;
+      if (received === pairs.length) all.resolve();
+    });
+  for (const { client } of pairs) client.write('x');
+  await all.promise;
+  const [first, second] = reads;
+  assert.equal(first?.loopCount, second?.loopCount);
+  assert.deepEqual([first?.json, second?.json], ['[]', '[{"name":"Fern"}]']);
+});
+
+interface Pair {
+  readonly client: Socket;
+  readonly accepted: Socket;
+}
+
+async function connectPairs(t: TestContext, count: number): Promise<readonly Pair[]> {
+  const server = createServer();
+  const port = await listenOnFreePort(server);
+  const pairs: Pair[] = [];
+  t.after(() => {
+    for (const { client, accepted } of pairs) for (const socket of [client, accepted]) socket.destroy();
+    server.close();
+  });
+  while (pairs.length < count) {
+    const client = connect(port, '127.0.0.1');
+    const [accepted] = await once(server, 'connection');
+    pairs.push({ client, accepted });
+  }
+  return pairs;
+}

@@ -102,11 +102,12 @@ export class BatchedResponse<
   }
 
   /**
-   * Closes the connection. Resets it if this cuts a response to HTTP/1.0, whose regular end is that of its connection (RFC
-   * 9112 §8): the client would take the part for the whole.
+   * Closes the connection. Resets it if this cuts a response: otherwise the kernel would go on sending what it buffered of
+   * a list, also after the revocation of its token, and a client of HTTP/1.0 would take the part for the whole, since the
+   * regular end of such a response is that of its connection (RFC 9112 §8).
    */
   override destroy(error?: Error): this {
-    if (this.headersSent && !this.writableFinished && this.req.httpVersionMinor === 0) reset(this.socket);
+    if (this.headersSent && !this.writableFinished) reset(this.socket);
     return super.destroy(error);
   }
 

@@ -887,28 +887,29 @@ const cuts: readonly (readonly [string, Cut])[] = [
 ];
 
 for (const protocol of ['http', 'https'])
-  for (const [what, cut] of cuts)
-    test(`${protocol}: response to HTTP/1.0 that ${what} → reset, since FIN would be its regular end`, async (t) => {
-      t.mock.timers.enable({ apis: ['setInterval'] });
-      const connections = new OpenConnections(limits.maxConnections, 0);
-      const tls = protocol === 'https' ? openTls(CERTIFICATE, KEY, () => undefined) : undefined;
-      const responses: ServerResponse[] = [];
-      const listener = listenerOf(t, connections, tls, (_request, response) => {
-        // More than the kernel buffers.
-        response.write(Buffer.alloc(16 * 1_024 * 1_024));
-        responses.push(response);
+  for (const version of ['1.0', '1.1'])
+    for (const [what, cut] of cuts)
+      test(`${protocol}: response to HTTP/${version} that ${what} → reset`, async (t) => {
+        t.mock.timers.enable({ apis: ['setInterval'] });
+        const connections = new OpenConnections(limits.maxConnections, 0);
+        const tls = protocol === 'https' ? openTls(CERTIFICATE, KEY, () => undefined) : undefined;
+        const responses: ServerResponse[] = [];
+        const listener = listenerOf(t, connections, tls, (_request, response) => {
+          // More than the kernel buffers.
+          response.write(Buffer.alloc(16 * 1_024 * 1_024));
+          responses.push(response);
+        });
+        const address = { port: await listenOnFreePort(listener), host: '127.0.0.1' };
+        const client =
+          tls === undefined ? connect(address) : connectTls({ ...address, rejectUnauthorized: false });
+        t.after(() => client.destroy());
+        client.write(`GET / HTTP/${version}\r\nHost: plants.test\r\n\r\n`);
+        await once(client, 'readable');
+        const [[connection], [response]] = [connections.all, responses];
+        assert.ok(connection !== undefined && response !== undefined);
+        cut(t, connections, connection, response);
+        await assert.rejects(once(client.resume(), 'close'), { code: 'ECONNRESET' });
       });
-      const address = { port: await listenOnFreePort(listener), host: '127.0.0.1' };
-      const client =
-        tls === undefined ? connect(address) : connectTls({ ...address, rejectUnauthorized: false });
-      t.after(() => client.destroy());
-      client.write('GET / HTTP/1.0\r\n\r\n');
-      await once(client, 'readable');
-      const [[connection], [response]] = [connections.all, responses];
-      assert.ok(connection !== undefined && response !== undefined);
-      cut(t, connections, connection, response);
-      await assert.rejects(once(client.resume(), 'close'), { code: 'ECONNRESET' });
-    });
 
 test('pipelined requests above the limit on their memory → 50301 and closed; short ones are accepted', async (t) => {
   const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);

@@ -9,7 +9,7 @@ import { ClientGone, logFailure, renderRawError, sendApiError, toApiError } from
 import { http } from './node-http.ts';
 import { createLoopBudget } from './overload/loop-budget.ts';
 import type { ConnectionRegistry } from './protocol/connection/connection-registry.ts';
-import { addOrigin, anyOrigin } from './protocol/cors.ts';
+import { addOrigin, commonOrigin } from './protocol/cors.ts';
 import { isAboutServer, originForm, rejectMalformed } from './protocol/http-conformance.ts';
 import { type ConnectionLimits, createHttpServer } from './protocol/http-server.ts';
 import { receiveBody } from './protocol/request-body.ts';
@@ -89,7 +89,7 @@ export function createHttpApp(options: HttpAppOptions): FastifyInstance {
     const apiError = toApiError(error);
     if (apiError.code === 50000) logFailure(log, { id: requestId, traceId: undefined }, error);
     onRejected?.(requestId, apiError.code);
-    return renderRawError(apiError, { 'x-request-id': requestId, ...headers, ...anyOrigin(origins) });
+    return renderRawError(apiError, { 'x-request-id': requestId, ...headers, ...commonOrigin(origins) });
   };
   const app: FastifyInstance = Fastify({
     schemaController: withoutCompilers,

@@ -32,11 +32,16 @@ export function addOrigin(
 }
 
 /**
- * Returns the CORS headers of a response to a parser error. After such an error the `Origin` header is
- * unknown, so CORS headers are sent only if `*` is configured.
+ * Returns the CORS headers of a response to a parser error, for which the `Origin` header is unknown. Only `*` or a single
+ * configured origin fits each request: a browser compares the origin with its page's.
  */
-export function anyOrigin(origins: readonly string[]): Readonly<Record<string, string>> {
-  return origins.includes('*')
-    ? { 'access-control-allow-origin': '*', 'access-control-expose-headers': EXPOSED }
-    : {};
+export function commonOrigin(origins: readonly string[]): Readonly<Record<string, string>> {
+  const isAny = origins.includes('*');
+  const [only] = origins;
+  if (only === undefined || !(isAny || origins.length === 1)) return {};
+  return {
+    ...(isAny ? {} : { vary: 'Origin' }),
+    'access-control-allow-origin': isAny ? '*' : only,
+    'access-control-expose-headers': EXPOSED,
+  };
 }

@@ -1,4 +1,5 @@
 import { WINDOW_MS } from '../../src/http/auth/rate-limit.ts';
+import { RETRY_SOON } from '../../src/http/error-response.ts';
 import { placesOfOwner } from '../../src/http/overload/concurrency-limit.ts';
 import { MAX_BATCH } from '../../src/store/group-commit.ts';
 import type { Clock } from './clock.ts';
@@ -19,7 +20,7 @@ import { type Machine, Slots, Thread } from './resources.ts';
  */
 const BACKGROUND_STEP = 200 * MICROSECOND;
 /** `Retry-After` of a 503, in seconds. */
-const RETRY_SOON = 1;
+const RETRY_SECONDS = Number(RETRY_SOON['retry-after']);
 
 interface InstanceOptions {
   readonly machine: Machine;
@@ -166,7 +167,7 @@ export class Instance {
   #launch(): void {
     const earliest = this.#clock.now - this.#options.limits.databaseAcquireTimeout * MILLISECOND;
     const late = this.#queued.filter(({ since }) => since < earliest);
-    for (const { request } of late) request.settle('unavailable', RETRY_SOON);
+    for (const { request } of late) request.settle('unavailable', RETRY_SECONDS);
     const ready = late.length === 0 ? this.#queued : this.#queued.filter(({ since }) => since >= earliest);
     const batch = ready.slice(0, MAX_BATCH);
     this.#queued = ready.slice(MAX_BATCH);
@@ -178,7 +179,7 @@ export class Instance {
       this.#database.commit(owners, (succeeded) => {
         release();
         this.batches.release();
-        for (const { request } of batch) request.settle(succeeded ? 'ok' : 'unavailable', RETRY_SOON);
+        for (const { request } of batch) request.settle(succeeded ? 'ok' : 'unavailable', RETRY_SECONDS);
         if (this.#queued.length > 0) this.#schedule();
       });
     });
@@ -199,7 +200,7 @@ export class Instance {
   #settle(request: Request, status: Status): void {
     if (!this.#pending.delete(request)) return;
     const limited = status === 'limited' ? (this.#windows.get(request.owner)?.end ?? 0) - this.#clock.now : 0;
-    request.settle(status, status === 'ok' ? 0 : Math.max(RETRY_SOON, Math.ceil(limited)));
+    request.settle(status, status === 'ok' ? 0 : Math.max(RETRY_SECONDS, Math.ceil(limited)));
   }
 
   /** Runs a step on the main thread, and simulates the CPU time that the other threads use for that step. */

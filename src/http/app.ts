@@ -71,7 +71,7 @@ interface AppOptions extends Pick<Required<HttpAppOptions>, SharedOptions> {
 export const JWT_CHECKS_AT_ONCE = 4;
 
 /** Memory for clients that read the script of the API reference, as a share of that for lists. */
-const REFERENCE_SHARE = 1 / 8;
+export const REFERENCE_SHARE = 1 / 8;
 
 /**
  * Codes of server errors that get no error line in the log. 50100: the client sent a method that is not

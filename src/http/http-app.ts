@@ -21,7 +21,7 @@ import { renderCommon } from './response-head.ts';
  * Time in one event-loop iteration, in milliseconds, after which further requests stay unparsed until a later one.
  * libuv reads up to 49,152 sockets in an iteration, and their requests would be in memory together.
  */
-const PARSER_BUDGET_MS = 20;
+export const PARSER_BUDGET_MS = 20;
 
 /** Limits of connections and requests, with the names of their settings. */
 export interface HttpLimits extends ConnectionLimits {

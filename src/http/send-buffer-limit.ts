@@ -3,7 +3,7 @@ import type { BatchedResponse } from './batched-response.ts';
 import { ClientGone, RETRY_SOON } from './error-response.ts';
 
 /** Max milliseconds that a response waits for memory before it fails with 50301. */
-const WAIT_MS = 5_000;
+export const WAIT_MS = 5_000;
 
 /**
  * Max milliseconds that a response waits for memory after its headers were sent. After this time the response

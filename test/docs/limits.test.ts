@@ -18,7 +18,7 @@ import { MAX_CELLS } from '../../src/formats/csv.ts';
 import { MAX_LINE_BYTES } from '../../src/formats/format.ts';
 import { MAX_SKIPPED_BYTES } from '../../src/formats/ndjson.ts';
 import { CHECK_MS, SCRAPES_RENDERED, SILENT_MS } from '../../src/http/admin.ts';
-import { JWT_CHECKS_AT_ONCE, operations } from '../../src/http/app.ts';
+import { JWT_CHECKS_AT_ONCE, operations, REFERENCE_SHARE } from '../../src/http/app.ts';
 import { CHARACTERS_CACHED, TOKEN_FRESH_MS, TOKENS_CACHED } from '../../src/http/auth/authentication.ts';
 import {
   ALGORITHMS,
@@ -26,13 +26,17 @@ import {
   KEPT_MS,
   MAX_DOCUMENT_BYTES,
   MAX_KEYS,
+  MAX_KEYS_TRIED,
   REFRESH_MS,
   STALE_MS,
 } from '../../src/http/auth/jwks.ts';
 import { CLOCK_TOLERANCE_S, MAX_JWT_LENGTH } from '../../src/http/auth/oidc.ts';
 import { WINDOW_MS } from '../../src/http/auth/rate-limit.ts';
+import { RETRY_SOON } from '../../src/http/error-response.ts';
+import { PARSER_BUDGET_MS } from '../../src/http/http-app.ts';
 import { BODY_MEMORY_BYTES, MIN_LARGEST_BODIES } from '../../src/http/overload/body-memory.ts';
 import { OWNER_SHARE, placesOfOwner } from '../../src/http/overload/concurrency-limit.ts';
+import { HANDLER_BUDGET_MS } from '../../src/http/overload/loop-budget.ts';
 import { GATHERED_BYTES } from '../../src/http/plants/gathered-list.ts';
 import { CONCURRENT_GATHERS, RECHECK_MS, STREAM_BYTES } from '../../src/http/plants/list-plants.ts';
 import { FIRST_PAGE_PLANTS, PAGE_BYTES } from '../../src/http/plants/pagination.ts';
@@ -42,7 +46,7 @@ import { LINGER_MS } from '../../src/http/protocol/connection/linger.ts';
 import { MAX_FIELDS, MEMORY_PER_FIELD } from '../../src/http/protocol/connection/message-framing.ts';
 import { UNCOUNTED_INPUT_BYTES } from '../../src/http/protocol/connection/socket-input.ts';
 import { BASE_PIECES, BYTES_PER_PIECE, UNCOUNTED_BYTES } from '../../src/http/protocol/request-body.ts';
-import { BEGUN_WAIT_MS, MEMORY_PER_BYTE } from '../../src/http/send-buffer-limit.ts';
+import { BEGUN_WAIT_MS, MEMORY_PER_BYTE, WAIT_MS } from '../../src/http/send-buffer-limit.ts';
 import { QUEUE_TIMEOUT_MS } from '../../src/http/task-limit.ts';
 import { MAX_LINES_IN_WINDOW } from '../../src/observability/audit-log.ts';
 import { BUFFER_LIMITS, EXIT_FLUSH_MS } from '../../src/observability/log-writer.ts';
@@ -109,6 +113,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `reads nothing for ${numberOf('writeTimeout') / SECOND_MS} s`,
     `| Connections | ${grouped(numberOf('maxConnections'))};`,
     `by default expires after ${expires}`,
+    `| Time of the parser | ${PARSER_BUDGET_MS} ms per event-loop iteration;`,
     tokensCached,
   ],
   'docs/configuration.md': [
@@ -181,11 +186,17 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `gives a slow reader ${EXIT_FLUSH_MS} ms`,
     `A minute has up to ${MAX_LINES_IN_WINDOW} of each reason`,
   ],
+  'docs/postgresql.md': [`Every 503 is error 50300 with \`Retry-After: ${RETRY_SOON['retry-after']}\``],
   'docs/decisions/0005-lists.md': [`every ${RECHECK_MS} ms`, `\`limit\` ends at ${GATHERED_BYTES / MIB} MiB`],
   'docs/decisions/0007-idempotency.md': [`The key lives ${hours}`],
   'docs/decisions/0008-token-cache.md': [`cached for ${TOKEN_FRESH_MS} ms`],
+  'docs/decisions/0015-overload-and-rates.md': [
+    `handlers get ${HANDLER_BUDGET_MS} ms per event-loop iteration`,
+  ],
   'docs/decisions/0017-one-request-at-a-time.md': [
     `A streamed list reserves ${STREAM_BYTES / KIB} KiB, so ${listsAtOnce} run at the same time`,
+    `first waits up to ${WAIT_MS / SECOND_MS} s for memory`,
+    `once requests have taken ${PARSER_BUDGET_MS} ms of an iteration`,
   ],
   'client/README.md': [
     `| \`timeoutMs\` | ${grouped(DEFAULTS.timeoutMs)} |`,
@@ -241,7 +252,9 @@ test('limits that pages give in words', () => {
     ['keys of the provider are refreshed every four minutes', 4 * MINUTE_MS, REFRESH_MS],
     ['one owner gets three quarters', 3 / 4, OWNER_SHARE],
     ['four lists with a limit are read at a time', 4, CONCURRENT_GATHERS],
+    ['up to four keys of the provider are tried for a JWT', 4, MAX_KEYS_TRIED],
     ['four JWTs are verified at a time', 4, JWT_CHECKS_AT_ONCE],
+    ['the script of `/docs` has an eighth of the memory for lists', 1 / 8, REFERENCE_SHARE],
     ['ten scrapes a second are rendered', 10, SCRAPES_RENDERED],
     ['the last use of a token is known to within a minute', MINUTE_MS, LAST_USE_STEP_MS],
     ['the client waits for `Retry-After` up to a minute', MINUTE_MS, LONGEST_RETRY_AFTER_MS],

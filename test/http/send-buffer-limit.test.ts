@@ -6,7 +6,12 @@ import { setImmediate } from 'node:timers/promises';
 import type { ApiError } from '../../src/api-errors.ts';
 import { BatchedResponse } from '../../src/http/batched-response.ts';
 import { ClientGone } from '../../src/http/error-response.ts';
-import { BEGUN_WAIT_MS, MEMORY_PER_BYTE, SendBufferLimit } from '../../src/http/send-buffer-limit.ts';
+import {
+  BEGUN_WAIT_MS,
+  MEMORY_PER_BYTE,
+  SendBufferLimit,
+  WAIT_MS,
+} from '../../src/http/send-buffer-limit.ts';
 
 const LIMIT = 1_000;
 const HALF = LIMIT / 2 / MEMORY_PER_BYTE;
@@ -194,7 +199,7 @@ test('first that waits leaves or times out → the next gets memory that was too
   t.mock.timers.enable({ apis: ['setTimeout'] });
   for (const [end, error] of [
     [(response: BatchedResponse) => response.emit('close'), ClientGone],
-    [() => t.mock.timers.tick(5_000), { code: 50301 }],
+    [() => t.mock.timers.tick(WAIT_MS), { code: 50301 }],
   ] as const) {
     const limit = new SendBufferLimit(LIMIT, 1);
     const [holder, first, next] = [openResponse(), openResponse(), openResponse()];

@@ -51,7 +51,7 @@ export const MAX_DOCUMENT_BYTES = 1_048_576;
 export const MAX_KEYS = 100;
 
 /** Max keys that one token is verified with, if several match it. A forged token is verified with all of them. */
-const MAX_KEYS_TRIED = 4;
+export const MAX_KEYS_TRIED = 4;
 
 /** Max tokens in the memory of tokens with unknown keys. */
 export const MAX_WITHOUT_KEY = 1_000;

@@ -2,7 +2,7 @@
  * Time budget for handlers in one event-loop iteration, in milliseconds. When it is used up, further requests
  * are queued.
  */
-const HANDLER_BUDGET_MS = 5;
+export const HANDLER_BUDGET_MS = 5;
 /** Max queued requests that start in one event-loop iteration. */
 const MAX_STARTED = 64;
 

@@ -49,7 +49,7 @@ export class BatchedResponse<
   /** Called when `bodyBytes` has grown, with its value before. */
   onBodyBytes: ((before: number) => void) | undefined;
 
-  /** True once `acceptBody` was called. Until then, the body of the request stays unparsed. */
+  /** True once `acceptBody` was called. Until then, only the part of the body that arrived with the headers is parsed. */
   isBodyAccepted = false;
   /** Called by `acceptBody`. */
   onBodyAccepted: (() => void) | undefined;
@@ -75,8 +75,9 @@ export class BatchedResponse<
   }
 
   /**
-   * True while the bytes of the connection belong to the body of this request, and may be parsed. Parsed before its
-   * headers are checked, a body of small chunks would use memory and time that no limit counts.
+   * True while the bytes of the connection belong to the body of this request, and may be parsed. Before the
+   * headers are checked, only the part that arrived with them is parsed: a long body of small chunks would use memory and
+   * time that no limit counts.
    */
   get receivesBody(): boolean {
     return this.isBodyAccepted && !this.req.complete;

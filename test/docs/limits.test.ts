@@ -43,7 +43,11 @@ import { FIRST_PAGE_PLANTS, PAGE_BYTES } from '../../src/http/plants/pagination.
 import { MAX_DISCARDED_BYTES, STALLED_TICKS } from '../../src/http/protocol/connection/connection-options.ts';
 import { MAX_UNPARSED_BYTES, TICK_MS } from '../../src/http/protocol/connection/connection-registry.ts';
 import { LINGER_MS } from '../../src/http/protocol/connection/linger.ts';
-import { MAX_FIELDS, MEMORY_PER_FIELD } from '../../src/http/protocol/connection/message-framing.ts';
+import {
+  CHUNKED_SLICE_BYTES,
+  MAX_FIELDS,
+  MEMORY_PER_FIELD,
+} from '../../src/http/protocol/connection/message-framing.ts';
 import { UNCOUNTED_INPUT_BYTES } from '../../src/http/protocol/connection/socket-input.ts';
 import { BASE_PIECES, BYTES_PER_PIECE, UNCOUNTED_BYTES } from '../../src/http/protocol/request-body.ts';
 import { BEGUN_WAIT_MS, MEMORY_PER_BYTE, WAIT_MS } from '../../src/http/send-buffer-limit.ts';
@@ -195,6 +199,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
   ],
   'docs/decisions/0017-one-request-at-a-time.md': [
     `A streamed list reserves ${STREAM_BYTES / KIB} KiB, so ${listsAtOnce} run at the same time`,
+    `up to ${CHUNKED_SLICE_BYTES / KIB} KiB if it is chunked`,
     `first waits up to ${WAIT_MS / SECOND_MS} s for memory`,
     `once requests have taken ${PARSER_BUDGET_MS} ms of an iteration`,
   ],

@@ -15,9 +15,10 @@ const HEAD_END = '\r\n\r\n';
 
 /**
  * Passes the bytes of one connection to Node's HTTP parser, and dispatches one request after the other (RFC
- * 9112 §9.3.2). A body stays unparsed until the headers of its request are checked, pipelined requests until
- * the current request has its response, and any request while the event loop is busy with others. Bytes that were
- * already read wait in `#unparsed`, all others in the kernel's receive buffer.
+ * 9112 §9.3.2). A body stays unparsed until the headers of its request are checked, except for the part that arrived with
+ * them (if chunked, up to `CHUNKED_SLICE_BYTES`). Pipelined requests stay unparsed until the current request has its
+ * response, and any request while the event loop is busy with others. Bytes that were already read wait in `#unparsed`,
+ * all others in the kernel's receive buffer.
  */
 export class Connection {
   readonly socket: Socket;

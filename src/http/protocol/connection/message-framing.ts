@@ -13,7 +13,7 @@ const HTTP2_PREFACE = 'PRI * HTTP/2.0';
  * Max bytes of a chunked body per call of the parser. The parser creates an object for each chunk, so a call
  * with many tiny chunks would block other requests.
  */
-const CHUNKED_SLICE_BYTES = 1_024;
+export const CHUNKED_SLICE_BYTES = 1_024;
 
 /** Matches the rest of the method of a request line (RFC 9112 §3) to its space, or to the end if no byte follows. */
 const METHOD = /^[!#$%&'*+.^_`|~0-9A-Za-z-]*( |$)/;

@@ -84,7 +84,7 @@ export function createHttpApp(options: HttpAppOptions): FastifyInstance {
     { ...headers, 'keep-alive': `timeout=${Math.floor(limits.keepAliveTimeout / 1_000)}` },
     options.isStopping,
   );
-  const renderError = (error: unknown): string => {
+  const reportRejection = (error: unknown): string => {
     const requestId = nextRequestId();
     const apiError = toApiError(error);
     if (apiError.code === 50000) logFailure(log, { id: requestId, traceId: undefined }, error);
@@ -106,7 +106,7 @@ export function createHttpApp(options: HttpAppOptions): FastifyInstance {
         tls,
         connections,
         waitToParse: createLoopBudget(PARSER_BUDGET_MS),
-        renderError,
+        reportRejection,
         onClosed: (response) => {
           noteSendError(log, response);
           onClosed(response);

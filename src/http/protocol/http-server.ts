@@ -25,8 +25,8 @@ interface HttpServerOptions {
   readonly tls: Tls | undefined;
   readonly connections: ConnectionRegistry;
   readonly waitToParse: HttpConnectionOptions['waitToParse'];
-  /** Renders the response to an error that belongs to no request. */
-  readonly renderError: (error: unknown) => string;
+  /** Logs and counts an error that belongs to no request, and returns its response. */
+  readonly reportRejection: (error: unknown) => string;
   readonly onClosed: HttpConnectionOptions['onClosed'];
   /** Called when a TLS handshake failed, before any request. */
   readonly onHandshakeFailed: (error: unknown) => void;
@@ -48,7 +48,7 @@ const LONGEST_TIMER_MS = 2 ** 31 - 1;
  * Creates an HTTP/1.1 server that dispatches the requests of a connection one by one. It does not listen yet.
  */
 export function createHttpServer(handler: RequestListener, options: HttpServerOptions): Server {
-  const { limits, tls, connections, waitToParse, renderError, onClosed, onHandshakeFailed } = options;
+  const { limits, tls, connections, waitToParse, reportRejection, onClosed, onHandshakeFailed } = options;
   const serverOptions = {
     maxHeaderSize: limits.headerLimit,
     // Switches off Node's timeouts. The classes Connection and ConnectionRegistry count all timeouts, in ticks.
@@ -73,7 +73,7 @@ export function createHttpServer(handler: RequestListener, options: HttpServerOp
     handle: handler,
     sharesInput: tls === undefined,
     waitToParse,
-    renderError,
+    reportRejection,
     onClosed,
     onIdle: () => connections.noteIdle(),
     onInputCounted: (connection, bytes) => connections.countInput(connection, bytes),
@@ -120,7 +120,7 @@ function timeoutsOf(limits: ConnectionLimits): HttpConnectionOptions['timeouts']
 /** Limits open connections. Node's `maxConnections` would close a connection without a response. */
 function limitConnections(
   server: Server,
-  { tls, connections, renderError }: HttpServerOptions,
+  { tls, connections, reportRejection }: HttpServerOptions,
   handshakeTicks: number,
 ): void {
   const accept = server.listeners('connection');
@@ -148,7 +148,7 @@ function limitConnections(
       rejected -= 1;
     });
     destroyLater(socket);
-    socket.end(renderError(TOO_MANY_CONNECTIONS));
+    socket.end(reportRejection(TOO_MANY_CONNECTIONS));
     socket.resume();
   }
 }

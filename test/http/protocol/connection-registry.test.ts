@@ -226,7 +226,7 @@ test('socket that no server of Node has set up → an error', async () => {
     handle: () => undefined,
     sharesInput: false,
     waitToParse: () => undefined,
-    renderError: String,
+    reportRejection: String,
     onClosed: () => undefined,
     onIdle: () => undefined,
     onInputCounted: () => undefined,
@@ -827,7 +827,7 @@ test('more unsent bytes than the limit → the connection that stalls longest is
     tls: undefined,
     connections,
     waitToParse: () => undefined,
-    renderError: String,
+    reportRejection: String,
     onClosed: (response) => {
       if (!response.writableFinished) closed.push(response.req.url);
     },
@@ -1127,7 +1127,7 @@ function listenerOf(
     tls,
     connections,
     waitToParse: () => undefined,
-    renderError: (error) => renderRawError(toApiError(error), {}),
+    reportRejection: (error) => renderRawError(toApiError(error), {}),
     onClosed: () => undefined,
     onHandshakeFailed: () => undefined,
   });

@@ -38,7 +38,7 @@ async function sendToBusyServer(t: TestContext, bytes: string) {
     {
       ...{ limits, tls: undefined, connections },
       waitToParse: () => (isBusy ? new Promise((resolve) => turns.push(resolve)) : undefined),
-      renderError: (error) => renderRawError(toApiError(error), {}),
+      reportRejection: (error) => renderRawError(toApiError(error), {}),
       onClosed: () => undefined,
       onHandshakeFailed: () => undefined,
     },

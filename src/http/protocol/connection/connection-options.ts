@@ -34,6 +34,6 @@ export interface HttpConnectionOptions {
   readonly onIdle: () => void;
   /** Called with the counted bytes of the connection's input when they change. May call `rejectInput`. */
   readonly onInputCounted: (connection: InputHolder, bytes: number) => void;
-  /** Renders the response to an error that belongs to no request. */
-  readonly renderError: (error: unknown) => string;
+  /** Logs and counts an error that belongs to no request, and returns its response. */
+  readonly reportRejection: (error: unknown) => string;
 }

@@ -356,7 +356,7 @@ export class Connection {
   }
 
   #rejectConnection(error: unknown): void {
-    const [head = '', body = ''] = this.#options.renderError(error).split(HEAD_END);
+    const [head = '', body = ''] = this.#options.reportRejection(error).split(HEAD_END);
     if (this.socket.writable) this.socket.write(head + HEAD_END + (this.#framing.isHead ? '' : body));
     this.#close();
   }

@@ -94,10 +94,16 @@ export function sendApiError(reply: FastifyReply, apiError: ApiError): void {
   reply.send(asJson(reply, renderErrorBody(apiError)));
 }
 
+/** A response as HTTP text. The head ends with its empty line. */
+export interface RawResponse {
+  readonly head: string;
+  readonly body: string;
+}
+
 /**
- * Renders an error response as HTTP text with `Connection: close`, for an error that belongs to no request.
+ * Renders an error response with `Connection: close`, for an error that belongs to no request.
  */
-export function renderRawError(apiError: ApiError, headers: Readonly<Record<string, string>>): string {
+export function renderRawError(apiError: ApiError, headers: Readonly<Record<string, string>>): RawResponse {
   const body = renderErrorBody(apiError);
   const fields = {
     ...apiError.headers,
@@ -108,5 +114,5 @@ export function renderRawError(apiError: ApiError, headers: Readonly<Record<stri
     connection: 'close',
   };
   const lines = Object.entries(fields).map(([name, value]) => `${headerCase(name)}: ${value}\r\n`);
-  return `${statusLineOf(statusOf(apiError.code))}${lines.join('')}\r\n${body}`;
+  return { head: `${statusLineOf(statusOf(apiError.code))}${lines.join('')}\r\n`, body };
 }

@@ -5,7 +5,14 @@ import type { EventLog } from '../observability/log-events.ts';
 import type { Tracing } from '../observability/tracing.ts';
 import type { TSchema } from '../schema.ts';
 import { type BatchedResponse, responseOf } from './batched-response.ts';
-import { ClientGone, logFailure, renderRawError, sendApiError, toApiError } from './error-response.ts';
+import {
+  ClientGone,
+  logFailure,
+  type RawResponse,
+  renderRawError,
+  sendApiError,
+  toApiError,
+} from './error-response.ts';
 import { http } from './node-http.ts';
 import { createLoopBudget } from './overload/loop-budget.ts';
 import type { ConnectionRegistry } from './protocol/connection/connection-registry.ts';
@@ -84,7 +91,7 @@ export function createHttpApp(options: HttpAppOptions): FastifyInstance {
     { ...headers, 'keep-alive': `timeout=${Math.floor(limits.keepAliveTimeout / 1_000)}` },
     options.isStopping,
   );
-  const reportRejection = (error: unknown): string => {
+  const reportRejection = (error: unknown): RawResponse => {
     const requestId = nextRequestId();
     const apiError = toApiError(error);
     if (apiError.code === 50000) logFailure(log, { id: requestId, traceId: undefined }, error);

@@ -25,8 +25,7 @@ interface HttpServerOptions {
   readonly tls: Tls | undefined;
   readonly connections: ConnectionRegistry;
   readonly waitToParse: HttpConnectionOptions['waitToParse'];
-  /** Logs and counts an error that belongs to no request, and returns its response. */
-  readonly reportRejection: (error: unknown) => string;
+  readonly reportRejection: HttpConnectionOptions['reportRejection'];
   readonly onClosed: HttpConnectionOptions['onClosed'];
   /** Called when a TLS handshake failed, before any request. */
   readonly onHandshakeFailed: (error: unknown) => void;
@@ -148,7 +147,8 @@ function limitConnections(
       rejected -= 1;
     });
     destroyLater(socket);
-    socket.end(reportRejection(TOO_MANY_CONNECTIONS));
+    const { head, body } = reportRejection(TOO_MANY_CONNECTIONS);
+    socket.end(head + body);
     socket.resume();
   }
 }

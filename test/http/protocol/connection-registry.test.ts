@@ -226,7 +226,7 @@ test('socket that no server of Node has set up → an error', async () => {
     handle: () => undefined,
     sharesInput: false,
     waitToParse: () => undefined,
-    reportRejection: String,
+    reportRejection: (error: unknown) => renderRawError(toApiError(error), {}),
     onClosed: () => undefined,
     onIdle: () => undefined,
     onInputCounted: () => undefined,
@@ -827,7 +827,7 @@ test('more unsent bytes than the limit → the connection that stalls longest is
     tls: undefined,
     connections,
     waitToParse: () => undefined,
-    reportRejection: String,
+    reportRejection: (error) => renderRawError(toApiError(error), {}),
     onClosed: (response) => {
       if (!response.writableFinished) closed.push(response.req.url);
     },

@@ -1,5 +1,6 @@
 import type { RequestListener } from 'node:http';
 import type { BatchedResponse } from '../../batched-response.ts';
+import type { RawResponse } from '../../error-response.ts';
 
 /** Max bytes to read and discard on a connection that will be closed (RFC 9112 §9.6). */
 export const MAX_DISCARDED_BYTES = 65_536;
@@ -35,5 +36,5 @@ export interface HttpConnectionOptions {
   /** Called with the counted bytes of the connection's input when they change. May call `rejectInput`. */
   readonly onInputCounted: (connection: InputHolder, bytes: number) => void;
   /** Logs and counts an error that belongs to no request, and returns its response. */
-  readonly reportRejection: (error: unknown) => string;
+  readonly reportRejection: (error: unknown) => RawResponse;
 }

@@ -11,7 +11,6 @@ import { SendProgress } from './send-progress.ts';
 import { type Parser, shareInput, takeParser, UnparsedInput } from './socket-input.ts';
 
 const NOTHING = Buffer.alloc(0);
-const HEAD_END = '\r\n\r\n';
 
 /**
  * Passes the bytes of one connection to Node's HTTP parser, and dispatches one request after the other (RFC
@@ -356,8 +355,8 @@ export class Connection {
   }
 
   #rejectConnection(error: unknown): void {
-    const [head = '', body = ''] = this.#options.reportRejection(error).split(HEAD_END);
-    if (this.socket.writable) this.socket.write(head + HEAD_END + (this.#framing.isHead ? '' : body));
+    const { head, body } = this.#options.reportRejection(error);
+    if (this.socket.writable) this.socket.write(this.#framing.isHead ? head : head + body);
     this.#close();
   }
 

@@ -63,16 +63,14 @@ import {
   TIMEOUT_MS as MIGRATION_TIMEOUT_MS,
 } from '../../src/store/postgres/migrate.ts';
 import {
+  CHARACTERS_BETWEEN_CHECKPOINTS,
   LOG_LEFT_BYTES,
   REPEATED_LOCK_TIMEOUT_MS,
   WRITE_LOCK_TIMEOUT_MS,
 } from '../../src/store/sqlite/connection.ts';
 import { MAX_PATH_BYTES } from '../../src/store/sqlite/errors.ts';
 import { LOCK_TIMEOUT_MS } from '../../src/store/sqlite/migrate.ts';
-import {
-  CHARACTERS_BETWEEN_CHECKPOINTS,
-  REQUESTS_BETWEEN_CHECKPOINTS,
-} from '../../src/store/sqlite/writer-thread.ts';
+import { REQUESTS_BETWEEN_CHECKPOINTS } from '../../src/store/sqlite/writer-thread.ts';
 import { EXPIRED_KEYS_AT_ONCE, KEY_DELETION_AGE_MS, KEY_LIFETIME_MS } from '../../src/store/store.ts';
 import { DEFAULT_EXPIRES, LAST_USE_STEP_MS, TOKEN_NAME_RULE } from '../../src/token.ts';
 

@@ -11,20 +11,23 @@ import {
 } from '../bulk-store.ts';
 import { CHARACTERS_IN_PAGE, charactersIn, ROWS_IN_PAGE, readPlantRow, toKeyRow, toToken } from '../rows.ts';
 import { type LogLeft, NothingStored, StoreDamaged, StoreUnavailable } from '../store.ts';
-import { inLongTransaction, inTransaction, openForReading, openForWriting } from './connection.ts';
+import {
+  CHARACTERS_BETWEEN_CHECKPOINTS,
+  inLongTransaction,
+  inTransaction,
+  openForReading,
+  openForWriting,
+} from './connection.ts';
 import { isForbidden, notOpened, provesDamage, reasonOf, severityOf } from './errors.ts';
-import { closeStore } from './files/close-store.ts';
+import { checkpoint, closeStore } from './files/close-store.ts';
 import { describeMoved, rememberFile, watchFileIdentity } from './files/file-identity.ts';
 import { inspectSqlite } from './integrity.ts';
 import { SELECT_PLANTS } from './large-plants.ts';
 import { isEmpty } from './migrate.ts';
 import { prepareDeletePlant, prepareInsertPlant, prepareInsertToken } from './statements.ts';
 
-/**
- * Number of characters written before a checkpoint runs. This is four times the number in writer-thread.ts:
- * checkpoints are rarer, but the write-ahead log is longer.
- */
-const BULK_CHARACTERS_BETWEEN_CHECKPOINTS = 16 * 1024 * 1024;
+/** Characters of written plants after which a checkpoint runs: fewer checkpoints than in the service, but a longer log. */
+const BULK_CHARACTERS_BETWEEN_CHECKPOINTS = 4 * CHARACTERS_BETWEEN_CHECKPOINTS;
 
 /**
  * Opens an embedded store for bulk commands such as import, without migrating it. Rejects with StoreNotOpened
@@ -189,17 +192,16 @@ function createWriting(db: DatabaseSync, file: string): Writing {
       (places) => (onConflict === 'fail' && places.length > 0 ? 'ROLLBACK' : 'COMMIT'),
     );
     rejectIfMoved();
-    if (characters >= BULK_CHARACTERS_BETWEEN_CHECKPOINTS) checkpoint();
+    if (characters >= BULK_CHARACTERS_BETWEEN_CHECKPOINTS) tryCheckpoint();
     return taken;
   }
 
-  // Automatic checkpoints hide their errors. Ignores a transient one, such as a full disk: the plants are committed, and the
-  // next checkpoint repeats the work. Returns whether the file holds all of the log.
-  function checkpoint(): boolean {
+  // Ignores a transient error, such as a full disk: the plants are committed, and the next checkpoint repeats the work.
+  // Returns true if the file holds all of the log.
+  function tryCheckpoint(): boolean {
     characters = 0;
     try {
-      const done = db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();
-      return done?.busy === 0 && done.checkpointed === done.log;
+      return checkpoint(db, files);
     } catch (error: unknown) {
       if (severityOf(error) === 'fatal') throw error;
       return false;
@@ -212,7 +214,7 @@ function createWriting(db: DatabaseSync, file: string): Writing {
       return work(filling());
     });
     rejectIfMoved();
-    if (!checkpoint())
+    if (!tryCheckpoint())
       throw new LeftInLog(
         `everything is in the store ${file}, but a part only in its log: do not move it without ${file}-wal. Make room on the disk and end other programs that use the store; then run \`plant-store migrate\` on it until ${file}-wal is gone`,
       );

@@ -25,6 +25,9 @@ const READ_LOCK_TIMEOUT_MS = 5_000;
  */
 export const LOG_LEFT_BYTES = 64 * 1024 * 1024;
 
+/** Characters of created plants after which the service runs a checkpoint, if not earlier. */
+export const CHARACTERS_BETWEEN_CHECKPOINTS = 4 * 1024 * 1024;
+
 /**
  * Opens a connection for writes. The caller must run checkpoints: automatic checkpoints hide their errors.
  */

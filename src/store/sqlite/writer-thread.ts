@@ -10,6 +10,7 @@ import {
   type Write,
 } from '../store.ts';
 import {
+  CHARACTERS_BETWEEN_CHECKPOINTS,
   inTransaction,
   openForWriting,
   REPEATED_LOCK_TIMEOUT_MS,
@@ -45,7 +46,6 @@ export type WriterMessage =
   | { readonly kind: 'broken'; readonly reason: string };
 
 export const REQUESTS_BETWEEN_CHECKPOINTS = 64;
-export const CHARACTERS_BETWEEN_CHECKPOINTS = 4 * 1024 * 1024;
 
 /** Milliseconds after which the writer looks again whether its log was replaced. */
 const LOG_CHECK_MS = 1_000;

@@ -8,16 +8,13 @@ import { setTimeout as delay, setImmediate as nextTurn } from 'node:timers/promi
 import type { Worker } from 'node:worker_threads';
 import { openStore } from '../../../src/store/open-engine.ts';
 import {
+  CHARACTERS_BETWEEN_CHECKPOINTS,
   LOG_LEFT_BYTES,
   openForWriting,
   REPEATED_LOCK_TIMEOUT_MS,
   WRITE_LOCK_TIMEOUT_MS,
 } from '../../../src/store/sqlite/connection.ts';
-import {
-  CHARACTERS_BETWEEN_CHECKPOINTS,
-  REQUESTS_BETWEEN_CHECKPOINTS,
-  type WriterMessage,
-} from '../../../src/store/sqlite/writer-thread.ts';
+import { REQUESTS_BETWEEN_CHECKPOINTS, type WriterMessage } from '../../../src/store/sqlite/writer-thread.ts';
 import { NothingStored, StoreNotOpened, StoreUnavailable } from '../../../src/store/store.ts';
 import { connections, freshFolder } from '../../support/engines.ts';
 import { PATIENCE_MS } from '../../support/patience.ts';

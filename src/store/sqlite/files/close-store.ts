@@ -10,10 +10,13 @@ import { ifItHasContent } from './store-path.ts';
 
 /**
  * Copies what it can of the log into the database file that a connection has opened. Does nothing if that file was
- * replaced: another process may use the log for the new file, which would then never get its writes.
+ * replaced: another process may use the log for the new file, which would then never get its writes. Returns true if the
+ * file holds all of the log.
  */
-export function checkpoint(db: DatabaseSync, { lostDatabase }: FileIdentity): void {
-  if (lostDatabase() !== 'replaced') db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();
+export function checkpoint(db: DatabaseSync, { lostDatabase }: FileIdentity): boolean {
+  if (lostDatabase() === 'replaced') return false;
+  const done = db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();
+  return done?.busy === 0 && done.checkpointed === done.log;
 }
 
 /**

@@ -12,17 +12,17 @@ export const OWNER_SHARE = 0.75;
 /** Limits the concurrent requests that use the store. Requests that only wait for their client do not count. */
 export interface Admission {
   /**
-   * Runs `work` within the limits. Rejects immediately with an ApiError (50301) if the total limit or the
-   * owner's limit is reached. Without an owner, only the total limit applies.
+   * Runs `work` within the limits. Rejects immediately with an ApiError (50301) if the total limit or the limit of the
+   * group (an owner or a network) is reached. Without a group, only the total limit applies.
    */
-  run<T>(owner: string | undefined, work: () => Promise<T>): Promise<T>;
+  run<T>(group: string | undefined, work: () => Promise<T>): Promise<T>;
   /** Rejects a request early in the pipeline, at little cost, if the total limit is reached. */
   readonly rejectWhenFull: RequestHook;
 }
 
-/** The requests of one owner that are in flight. */
+/** The requests of one group that are in flight. */
 interface Share {
-  readonly owner: string;
+  readonly group: string;
   inFlight: number;
 }
 
@@ -33,11 +33,11 @@ export function placesOfOwner(limit: number): number {
 
 /** Creates a limit of `limit` requests in flight. */
 export function createAdmission(limit: number, waitForLoopBudget: WaitForLoopBudget): Admission {
-  const limitOfOwner = placesOfOwner(limit);
+  const limitOfGroup = placesOfOwner(limit);
   // All rejections share these two errors. A new error with a stack trace would cost more than the rest of
   // the response.
   const full = new ApiError(50301, 'too many requests are in flight; retry later', RETRY_SOON);
-  const fullForOwner = new ApiError(
+  const fullForGroup = new ApiError(
     50301,
     'too many requests of this owner or address are in flight; retry later',
     RETRY_SOON,
@@ -45,12 +45,12 @@ export function createAdmission(limit: number, waitForLoopBudget: WaitForLoopBud
   const shares = new Map<string, Share>();
   let inFlight = 0;
 
-  async function run<T>(owner: string | undefined, work: () => Promise<T>): Promise<T> {
+  async function run<T>(group: string | undefined, work: () => Promise<T>): Promise<T> {
     if (inFlight >= limit) throw full;
-    const share = owner === undefined ? undefined : takeShare(owner);
+    const share = group === undefined ? undefined : takeShare(group);
     inFlight += 1;
     try {
-      const slot = waitForLoopBudget(owner);
+      const slot = waitForLoopBudget(group);
       if (slot !== undefined) await slot;
       return await work();
     } finally {
@@ -59,22 +59,22 @@ export function createAdmission(limit: number, waitForLoopBudget: WaitForLoopBud
     }
   }
 
-  function takeShare(owner: string): Share {
-    let share = shares.get(owner);
+  function takeShare(group: string): Share {
+    let share = shares.get(group);
     if (share === undefined) {
-      share = { owner, inFlight: 0 };
-      shares.set(owner, share);
+      share = { group, inFlight: 0 };
+      shares.set(group, share);
     }
-    if (share.inFlight >= limitOfOwner) throw fullForOwner;
+    if (share.inFlight >= limitOfGroup) throw fullForGroup;
     share.inFlight += 1;
     return share;
   }
 
   function releaseShare(share: Share): void {
     share.inFlight -= 1;
-    // Keeps the entry of an owner without requests, unless the map has more than `limit` entries. Deleting
+    // Keeps the entry of a group without requests, unless the map has more than `limit` entries. Deleting
     // and adding an entry for each request would make the Map reallocate its table repeatedly.
-    if (share.inFlight === 0 && shares.size > limit) shares.delete(share.owner);
+    if (share.inFlight === 0 && shares.size > limit) shares.delete(share.group);
   }
 
   return {

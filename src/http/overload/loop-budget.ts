@@ -7,10 +7,11 @@ export const HANDLER_BUDGET_MS = 5;
 const MAX_STARTED = 64;
 
 /**
- * Returns undefined if a request of this owner may run immediately. Otherwise returns a promise that resolves
- * when the request may run. Owners take turns. Requests without an owner share one queue.
+ * Returns undefined if a request of this group may run immediately. Otherwise returns a promise that resolves
+ * when the request may run. A group is an owner, an address or a network. Groups take turns. Requests without a group
+ * share one queue.
  */
-export type WaitForLoopBudget = (owner: string | undefined) => Promise<void> | undefined;
+export type WaitForLoopBudget = (group: string | undefined) => Promise<void> | undefined;
 
 /**
  * Limits the time of requests per event-loop iteration to `budgetMs`, and queues further ones. For handlers, the
@@ -18,7 +19,7 @@ export type WaitForLoopBudget = (owner: string | undefined) => Promise<void> | u
  * would wait unread in sockets, where the limit cannot count them.
  */
 export function createLoopBudget(budgetMs = HANDLER_BUDGET_MS): WaitForLoopBudget {
-  /** Queued requests of each owner. The first owner in the map is next. */
+  /** Queued requests of each group. The first group in the map is next. */
   const queues = new Map<string | undefined, (() => void)[]>();
   let began: number | undefined;
   // Doubles while iterations stay within the budget, and halves otherwise.
@@ -39,30 +40,30 @@ export function createLoopBudget(budgetMs = HANDLER_BUDGET_MS): WaitForLoopBudge
     startQueued();
   }
 
-  /** Starts up to `startLimit` requests. An owner that is added to the map again is visited again. */
+  /** Starts up to `startLimit` requests. A group that is added to the map again is visited again. */
   function startQueued(): void {
     let started = 0;
-    for (const [owner, queue] of queues) {
+    for (const [group, queue] of queues) {
       if (started === startLimit) return;
       started += 1;
-      queues.delete(owner);
+      queues.delete(group);
       queue.shift()?.();
-      if (queue.length > 0) queues.set(owner, queue);
+      if (queue.length > 0) queues.set(group, queue);
     }
   }
 
-  function enqueue(owner: string | undefined): Promise<void> {
+  function enqueue(group: string | undefined): Promise<void> {
     const { promise, resolve } = Promise.withResolvers<void>();
-    const queue = queues.get(owner);
-    if (queue === undefined) queues.set(owner, [resolve]);
+    const queue = queues.get(group);
+    if (queue === undefined) queues.set(group, [resolve]);
     else queue.push(resolve);
     return promise;
   }
 
-  return (owner) => {
+  return (group) => {
     const now = performance.now();
     if (began === undefined) begin(now);
-    else if (queues.size > 0 || now - began > budgetMs) return enqueue(owner);
+    else if (queues.size > 0 || now - began > budgetMs) return enqueue(group);
     return undefined;
   };
 }

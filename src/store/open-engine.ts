@@ -85,7 +85,8 @@ async function openEngine(url: string, options: StoreOptions) {
 
 /**
  * Opens a store for bulk commands, such as import, without migrating it. Rejects with StoreNotOpened if the
- * URL or the file is unusable. Calls `onLogLeft` at the close of an embedded store that leaves a log with writes.
+ * URL or the file is unusable. Calls `onLogLeft` at the close if the write-ahead log still holds writes that the
+ * database file lacks.
  */
 export async function openBulk(
   url: string,

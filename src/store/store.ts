@@ -179,7 +179,7 @@ export interface Engine extends Omit<Store, 'write' | 'load'> {
 /** The write-ahead log of an embedded store that was closed. It may hold writes that the database file lacks. */
 export interface LogLeft {
   readonly file: string;
-  /** The error of the checkpoint, or what to do with a log that is separated from its database file. */
+  /** If `isSeparated`, what has happened and what to do; otherwise the error of the checkpoint. */
   readonly reason: string;
   /** True if the database file was moved, removed or replaced, so that it is no longer next to its log. */
   readonly isSeparated: boolean;
@@ -194,7 +194,7 @@ export class StoreUnavailable extends OperatorError {
 export class NothingStored extends StoreUnavailable {}
 
 /** True if the write that failed with `error` may be stored nevertheless. */
-export function isOutcomeUnknown(error: unknown): error is StoreUnavailable {
+export function isOutcomeUnknown(error: unknown): boolean {
   return error instanceof StoreUnavailable && !(error instanceof NothingStored);
 }
 
@@ -254,7 +254,7 @@ export interface ConnectionOptions {
 export interface MigrationOptions {
   /** True to reject an embedded file without tables, instead of creating a store in it. */
   readonly mustExist?: boolean;
-  /** Called at the close of an embedded store that leaves a log with writes. */
+  /** Called at the close if the write-ahead log still holds writes that the database file lacks. */
   readonly onLogLeft?: (left: LogLeft) => void;
 }
 

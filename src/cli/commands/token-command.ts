@@ -99,7 +99,9 @@ async function revokeUnseen(store: Store, audit: Audit, id: string): Promise<nev
 
 /** Adds to an error that leaves the outcome unknown what may be stored, and what to do. Returns other errors unchanged. */
 function explained(error: unknown, what: string): unknown {
-  return isOutcomeUnknown(error) ? new CommandFailed(`${error.message}; ${what}`, { cause: error }) : error;
+  return isOutcomeUnknown(error)
+    ? new CommandFailed(`${messageOf(error)}; ${what}`, { cause: error })
+    : error;
 }
 
 function describeCreation({ id, owner, expiresAt }: Token): string {

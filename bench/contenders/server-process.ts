@@ -27,7 +27,7 @@ export interface ServerProcess {
   stop(): Promise<void>;
 }
 
-/** How a server ends after SIGTERM: with exit code 0, or killed by the signal. */
+/** End of a server after SIGTERM: with exit code 0, or killed by the signal. */
 type Ending = 'exit' | 'signal';
 
 /**

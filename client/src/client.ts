@@ -63,7 +63,7 @@ export interface CreateResult extends ResponseInfo {
 /** A page of a list, and its response. */
 export interface PlantPage extends ResponseInfo {
   readonly plants: readonly Plant[];
-  /** Where the next page begins. Undefined for the last page. */
+  /** Start of the next page. Undefined for the last page. */
   readonly cursor: string | undefined;
 }
 

@@ -22,7 +22,7 @@ export interface FetchResponse {
   text(): Promise<string>;
 }
 
-/** What an answer depends on. */
+/** The part of a request that its answer depends on. */
 export interface Question {
   /** Method and URL of the request, without its query. */
   readonly target: string;

@@ -12,7 +12,7 @@ export interface AuditSource {
 
 type RejectionReason = 'unknown' | 'expired' | 'revoked' | 'insufficientScope';
 
-/** Whether the store confirmed a write. `unknown` means that its response was lost: the write may have had its effect. */
+/** Outcome of a write, as the store reported it. `unknown` means that its response was lost: the write may have had its effect. */
 export type WriteOutcome = 'confirmed' | 'unknown';
 
 /** Audit of token events. Each event is a log line with the field `audit`. */

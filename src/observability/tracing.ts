@@ -31,7 +31,7 @@ export interface Tracing {
   close(): Promise<void>;
 }
 
-/** What OpenTelemetry reports: to be logged. */
+/** Called with the reports of OpenTelemetry, which are to be logged. */
 interface TracingReports {
   /** A variable has a value that does not work. Called at the start only, once for each such variable. */
   onMisconfigured(warning: string): void;

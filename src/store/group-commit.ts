@@ -48,7 +48,7 @@ interface Batch {
   readonly members: readonly Waiting[];
   /** For each lock key, the kind of the writes that have it. */
   readonly kindOf: ReadonlyMap<string, Write['kind']>;
-  /** When the batch began, in milliseconds of the monotonic clock. */
+  /** Start of the batch, in milliseconds of the monotonic clock. */
   readonly begun: number;
 }
 

@@ -472,7 +472,7 @@ test('the token comes after the timeout → nothing is sent with it', async () =
   assert.deepEqual(sent, []);
 });
 
-/** What libraries other than the platform resolve to. */
+/** Responses as libraries other than the platform's `fetch` return them. */
 const RESPONSES: Readonly<Record<string, (text: string) => object>> = {
   'with a Node stream as its body': (text) => ({ body: Readable.from([Buffer.from(text)]) }),
   'without a body': () => ({}),

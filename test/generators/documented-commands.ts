@@ -2,7 +2,7 @@ import { readFile } from 'node:fs/promises';
 
 const PAGE = new URL('../../docs/generated-clients.md', import.meta.url);
 
-/** What a section of the page gives a reader to copy. */
+/** The texts of a section of the page that a reader copies. */
 interface Section {
   /** The contents of files, by name: the code blocks with a title. */
   readonly files: ReadonlyMap<string, string>;

@@ -9,7 +9,7 @@ export interface Row {
   readonly files?: Readonly<Record<string, string>>;
   /** Shell commands after generation and after the program is in place. */
   readonly build: string;
-  /** What the build proves. */
+  /** Text for the report: the fact that the build proves. */
   readonly done: string;
   /** Undefined for a linter, and for a client that is only compiled. */
   readonly program?: {

@@ -34,7 +34,7 @@ deleted
 left 0
 `;
 
-/** What all rows share. */
+/** Environment and port that all rows share. */
 export interface Workplace {
   readonly env: NodeJS.ProcessEnv;
   /** The address of every service, which clients may have compiled in. */

@@ -22,7 +22,7 @@ interface Failover {
 }
 
 interface FailoverOptions {
-  /** How the primary fails. A crash closes its connections; silence, of the server or its network, leaves them open. */
+  /** Failure of the primary. A crash closes its connections; silence, of the server or its network, leaves them open. */
   readonly death: 'crash' | 'silence';
   /** Variables of the instances. */
   readonly environment?: Readonly<Record<string, string>>;

@@ -6,7 +6,7 @@ import { BODY_LIMIT } from '../support/data/costly-bodies.ts';
 /** A request as bytes, one per character. */
 export interface FuzzedRequest {
   readonly bytes: string;
-  /** Whether it is framed properly and so gets exactly one response; otherwise its meaning is undefined. */
+  /** True if it is framed properly and so gets exactly one response; otherwise its meaning is undefined. */
   readonly isWhole: boolean;
   readonly isHead: boolean;
 }

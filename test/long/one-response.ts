@@ -27,7 +27,7 @@ interface Message {
   readonly headers: string;
   /** Derived from a complete and valid body. */
   readonly content: (body: string) => string;
-  /** Whether the client ends its sending side afterwards. */
+  /** True if the client ends its sending side afterwards. */
   readonly isEnd?: true;
 }
 

@@ -10,7 +10,7 @@ import { fillStore } from './long-list.ts';
 interface SlowOptions {
   /** A third of them send headers slowly, a third a body, and a third read a long list slowly. */
   readonly clients: number;
-  /** How long they stay connected together. */
+  /** Seconds for which they stay connected together. */
   readonly seconds: number;
   /** Number of plants in the slowly read list, of 400 bytes each. */
   readonly plants: number;
@@ -20,7 +20,7 @@ interface SlowOptions {
 export interface SlowFigures {
   /** Peak of connected slow clients, by the service's own count of sockets. */
   readonly connected: number;
-  /** How often the service closed a slow connection. */
+  /** Number of slow connections that the service closed. */
   readonly cut: number;
   /** Response times of other clients, alone and during the wave. */
   readonly alone: Latencies;

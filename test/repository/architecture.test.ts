@@ -58,6 +58,18 @@ describe('source files', () => {
     assert.deepEqual(unnamed, []);
   });
 
+  test('no docstring begins with a question word', () => {
+    const files = globSync('{src,client,test,bench,build}/**/*.ts', {
+      cwd: ROOT,
+      exclude: ['**/node_modules/**'],
+    });
+    const question = /\/\*\*\s+(?:\* )?(?:What|Whether|Where|How|Who)/;
+    assert.deepEqual(
+      files.filter((file) => question.test(readFileSync(join(ROOT, file), 'utf8'))),
+      [],
+    );
+  });
+
   test('no generated file is in git', () => {
     const args = ['ls-files', '--cached', '--ignored', '--exclude-standard'];
     const { status, stdout } = spawnSync('git', args, { cwd: ROOT, encoding: 'utf8' });

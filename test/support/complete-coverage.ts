@@ -1,6 +1,5 @@
-// Loaded into each test file while coverage is measured. A process that is killed while it exits leaves an incomplete
-// coverage file, and Node then reports no coverage at all. So the programs and threads of a test file write to a
-// separate folder. At its end, the test file moves the complete files to the folder that Node reads.
+// Loaded into each test file while coverage is measured. Its programs and threads write to a separate folder, from which it
+// moves complete files: Node reports no coverage at all if a process was killed while it wrote its file.
 import { globSync, mkdirSync, readFileSync, renameSync } from 'node:fs';
 import { join } from 'node:path';
 import { isMainThread } from 'node:worker_threads';

@@ -1,6 +1,5 @@
-// Prints the CPU milliseconds that each costly body takes, in the order of `costlyBodies`, as a JSON array. A body is
-// repeated until its time is in the limit, which is the first argument: compilation, garbage collection and a busy
-// machine add time.
+// Prints the CPU milliseconds of each of `costlyBodies` as a JSON array. Repeats a body until its time is in the limit, the
+// first argument, since compilation, garbage collection and a busy machine add time.
 import { JsonInvalid, parseJson } from '../../src/exact-json.ts';
 import { NewPlant, newPlantFields, renderPlant } from '../../src/plant.ts';
 import { compileCheck } from '../../src/validation.ts';

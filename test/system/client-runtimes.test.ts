@@ -18,7 +18,7 @@ const README = await readFile(new URL('../../client/README.md', import.meta.url)
 const [, SAMPLE = '', PRINTED = ''] = /```js\n(import .*?)```\n+```text\n(.*?)```/s.exec(README) ?? [];
 const run = promisify(execFile);
 
-/** What a run needs to know. */
+/** Addresses and token for a run. */
 interface Settings {
   readonly url: string;
   readonly token: string;

@@ -40,7 +40,7 @@ class ListParts {
   readonly #parts: Buffer[] = [];
   readonly #held: Reservation;
   #block: Buffer;
-  /** Where the unfinished part begins and ends in the block. */
+  /** Start and end of the unfinished part in the block. */
   #begin = 0;
   #end = 0;
 

@@ -17,9 +17,9 @@ const TLS_HANDSHAKE_MS = 2.5;
 interface AbuseOptions {
   readonly grounds: Grounds;
   readonly isTls: boolean;
-  /** Milliseconds of measurement before the attack. */
+  /** Seconds of measurement before the attack. */
   readonly calmSeconds: number;
-  /** How many times slower than promised all may be, since other programs share the cores; 1 by default. */
+  /** Factor on all promised times, since other programs share the cores; 1 by default. */
   readonly slack?: number;
   /** Additional variables of the service. */
   readonly env?: Readonly<Record<string, string>>;

@@ -52,11 +52,11 @@ export interface Bounds {
   readonly statuses?: readonly number[];
   /** Exact number of final responses per connection. */
   readonly answersEach?: number;
-  /** Whether every connection must receive one complete response. */
+  /** True if every connection must receive one complete response. */
   readonly isWhole?: true;
   /** Time after the attack until CPU use is back to the level before it. */
   readonly idleMs?: number;
-  /** Whether the plants of the attacking owner must be unchanged. */
+  /** True if the plants of the attacking owner must be unchanged. */
   readonly isUnchanged?: true;
 }
 
@@ -78,7 +78,7 @@ export interface Attack {
    */
   readonly seconds: number;
   readonly bounds: Partial<Bounds>;
-  /** How long the other clients are measured after it. */
+  /** Seconds for which the other clients are measured after it. */
   readonly watchSeconds?: number;
   readonly stock?: Stock;
   /** Variables of the service, in addition to the defaults. */

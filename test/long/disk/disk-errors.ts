@@ -19,14 +19,14 @@ export interface DiskError {
   readonly error: 'EIO' | 'ENOSPC';
   /** The number of the call in its thread. */
   readonly position: number;
-  /** Whether all later calls fail too. */
+  /** True if all later calls fail too. */
   readonly lasts: boolean;
-  /** Whether the store is made in this start, or was made before. */
+  /** True if the store is made in this start, false if it was made before. */
   readonly isNew: boolean;
 }
 
 interface DiskErrorResult {
-  /** Whether the service got as far as the call that fails. */
+  /** True if the service reached the call that fails. */
   readonly struck: boolean;
   /** Acknowledged writes. */
   readonly acknowledged: number;

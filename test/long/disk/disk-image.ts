@@ -7,7 +7,7 @@ const SECTOR = 512;
 const PAGE = 4_096;
 const SHARED_MEMORY = '-shm';
 
-/** What a cut keeps of the changes that no finished sync covers. */
+/** The part that a cut keeps of the changes that no finished sync covers. */
 const LOSSES = ['nothing', 'everything', 'the first calls', 'any calls', 'any pages', 'any sectors'] as const;
 export type Loss = (typeof LOSSES)[number];
 

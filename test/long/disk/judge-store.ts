@@ -3,13 +3,13 @@ import { runCommand } from '../../support/run-command.ts';
 import { startService } from '../../support/service.ts';
 import type { RecordedWrite } from './recorded-writers.ts';
 
-/** How many of the last acknowledged creations with a key are sent again. */
+/** Number of the last acknowledged creations with a key that are sent again. */
 const REPEATS = 5;
 
 interface Expectation {
   /** All writes in the order of their writers. */
   readonly writes: readonly RecordedWrite[];
-  /** Whether the response of a write was sent before the store failed. */
+  /** Returns true if the response of a write was sent before the store failed. */
   readonly isAcknowledged: (write: RecordedWrite) => boolean;
   /** A token of their owner. */
   readonly token: string;

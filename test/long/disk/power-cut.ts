@@ -10,7 +10,7 @@ import { recordWrites } from './recorded-writers.ts';
 
 const WRITERS = 8;
 
-/** What the service is doing at the moment of each cut, in turns. */
+/** Activity of the service at the moment of each cut, in turns. */
 const KINDS = [
   'making',
   'checkpoints',

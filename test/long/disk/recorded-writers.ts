@@ -14,7 +14,7 @@ export interface RecordedWrite {
   readonly key: string | undefined;
   /** The id of the request whose response acknowledged it. Undefined without such a response. */
   readonly requestId: string | undefined;
-  /** When the request was sent and its response had arrived, in milliseconds as of `performance.now()`. */
+  /** Times at which the request was sent and its response had arrived, in milliseconds of `performance.now()`. */
   readonly sentAt: number;
   readonly answeredAt: number;
 }

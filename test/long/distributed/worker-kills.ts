@@ -10,7 +10,7 @@ import { findOwners, OwnersLoad } from './owners-load.ts';
 const INSTANCES = 2;
 const OWNERS_PER_WORKER = 4;
 
-/** How long a killed worker is down. */
+/** Milliseconds for which a killed worker is down. */
 const DOWN_MS = 3_000;
 
 interface Kill {

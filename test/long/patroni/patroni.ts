@@ -86,7 +86,7 @@ function describeRound(round: Round | undefined): string {
   return `${fault}: writes away ${seconds.toFixed(1)} s; 503: ${failed.once} without a key, ${failed.retried} retried`;
 }
 
-/** What the machine lacks, and how to get it. */
+/** Returns the programs that the machine lacks, and how to get them. */
 function missing(postgres: string | undefined): readonly string[] {
   const patroni = spawnSync('patroni', ['--version'], { encoding: 'utf8' });
   const version = Number(/patroni (\d+)/.exec(patroni.stdout ?? '')?.[1]);

@@ -13,7 +13,7 @@ import { create, failTest, parsePlants, upTo } from '../../support/store-setup.t
 
 interface Opened {
   readonly store: Store;
-  /** What the store reported at its close. */
+  /** Reports of the store at its close. */
   readonly left: readonly LogLeft[];
   close(): Promise<void>;
 }

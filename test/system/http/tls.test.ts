@@ -13,10 +13,8 @@ import { until } from '../../support/patience.ts';
 import { endOf, type Installation, newInstallation, TOGETHER } from '../../support/program.ts';
 import { bearer } from '../../support/service.ts';
 
-// Made for this test only:
 // openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 36500 -subj /CN=first.plants.test \
-//   -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout first.key -out first.pem
-// The others with `-newkey rsa:2048` and `-newkey rsa:512` instead of the curve.
+//   -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout first.key -out first.pem # the others: -newkey rsa:2048, rsa:512
 const CERTIFICATES = fileURLToPath(new URL('../../support/certificates/', import.meta.url));
 type Name = 'first' | 'second' | 'rsa' | 'short';
 const PRODUCTION = { NODE_ENV: 'production' };

@@ -25,10 +25,10 @@ export const OWNER_CHARACTERS = 256 * 1024;
 const MIN_HALVED = 32;
 
 /**
- * Intervals of a quarter of `maxWaitMs` after which a write is late. Counts intervals, not time, so that a process that
- * was suspended first reads the answers that arrived meanwhile.
+ * Ticks, each a quarter of `maxWaitMs`, after which a queued write times out. Ticks, not clock time: after a suspension,
+ * pending answers are read first.
  */
-const LATE_INTERVALS = 5;
+const LATE_TICKS = 5;
 
 /** Share by which each batch lowers the peak of writes in progress, so that halves follow the load. */
 const PEAK_DECAY = 1 / 256;
@@ -38,7 +38,7 @@ interface Waiting {
   readonly keys: readonly LockKey[];
   /** Characters of a new plant; 0 for other writes. */
   readonly characters: number;
-  /** Number of intervals before the write was queued. */
+  /** Value of the tick counter when the write was queued. */
   readonly since: number;
   readonly resolve: (outcome: Outcome) => void;
   readonly reject: (error: unknown) => void;
@@ -95,7 +95,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   const { commit, maxBatch = MAX_BATCH, maxInFlight, maxWaiting = MAX_WAITING } = options;
   const { maxWaitMs, iterations = 1, inHalves = () => false, keysOf = () => [] } = options;
   let waiting: Waiting[] = [];
-  let intervals = 0;
+  let ticks = 0;
   /** The batches in flight, oldest first. */
   const inFlight = new Set<Batch>();
   let writesInFlight = 0;
@@ -114,7 +114,7 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
       return Promise.reject(new StoreOverloaded(`${maxWaiting} writes are already queued`));
     return new Promise((resolve, reject) => {
       const characters = write.kind === 'createPlant' ? charactersIn(write) : 0;
-      waiting.push({ write, keys: keysOf(write), characters, since: intervals, resolve, reject });
+      waiting.push({ write, keys: keysOf(write), characters, since: ticks, resolve, reject });
       peak = Math.max(peak, waiting.length + writesInFlight);
       proceed();
     });
@@ -172,8 +172,8 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
 
   // Rejects writes that were queued for longer than `ms`. The database never received these writes.
   function rejectLate(ms: number): void {
-    intervals += 1;
-    const latest = intervals - LATE_INTERVALS;
+    ticks += 1;
+    const latest = ticks - LATE_TICKS;
     const late = waiting.filter(({ since }) => since <= latest);
     if (late.length === 0) return;
     waiting = waiting.filter(({ since }) => since > latest);

@@ -1,4 +1,4 @@
-/** Max milliseconds that count between two looks at the clock, which are half of that apart. */
+/** Max milliseconds that count from one look at the clock to the next. Without a pause, looks are half of this apart. */
 const MAX_STEP_MS = 500;
 
 /** Settles as the event does, or resolves after `ms` milliseconds in which the process has run. */

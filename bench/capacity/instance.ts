@@ -15,9 +15,7 @@ import {
 } from './model.ts';
 import { type Machine, Slots, Thread } from './resources.ts';
 
-/**
- * Seconds of CPU time per step of the threads other than the main thread. Shorter times add up to one step.
- */
+/** Background threads run in steps of this many CPU seconds; shorter work is summed up to one step. */
 const BACKGROUND_STEP = 200 * MICROSECOND;
 /** `Retry-After` of a 503, in seconds. */
 const RETRY_SECONDS = Number(RETRY_SOON['retry-after']);

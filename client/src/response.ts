@@ -144,8 +144,8 @@ function parsed(text: string): unknown {
 }
 
 /**
- * Returns the error for a response that is not the success of its operation. `problem` says what is wrong if its status
- * and body do not.
+ * Returns the error for a response that is not the success of its operation. `problem` describes the fault if status and
+ * body look right. `unknownBefore`: an earlier attempt may have been executed.
  */
 export function errorOf(answer: Answer, unknownBefore: boolean, problem?: string): PlantStoreError {
   const { info, question } = answer;

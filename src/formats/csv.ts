@@ -27,8 +27,8 @@ const readers = new Map(COLUMNS.map((column) => [column, compileTextParser(NewPl
 export const MAX_CELLS = 16_384;
 
 /**
- * Max characters in the messages of unreported errors: about half a second. csv-parse copies the cell into the message
- * of each misplaced quote, so without a limit the time is quadratic.
+ * Max characters in the messages of unreported errors; building them takes about half a second. csv-parse copies the cell
+ * into the message of each misplaced quote, so without a limit the time is quadratic.
  */
 const MAX_UNREPORTED_CHARACTERS = 2 * MAX_LINE_BYTES;
 /** Unreported characters that each byte of the file adds to the limit, so that many short invalid lines stay below it. */

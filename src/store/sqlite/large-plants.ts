@@ -20,8 +20,7 @@ const HAS_FIELD = plantFields
   .join(' OR ');
 
 /**
- * Returns the faults of large plants: a plant without its JSON or with fields next to it, or JSON that belongs to no
- * plant.
+ * Returns inconsistencies: a large plant without its JSON, one that also has fields in `plants`, JSON without a plant.
  */
 export function inspectLargePlants(db: DatabaseSync): readonly string[] {
   const plants = db.prepare(

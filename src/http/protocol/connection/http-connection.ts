@@ -53,6 +53,7 @@ export class Connection {
   #discarded = 0;
   /** Reads since the last request was dispatched. Over TLS, each record is one. */
   #pieces = 0;
+  /** Ticks since the connection became idle or its request began; set back while its client reads the last response. */
   #ticks = 0;
 
   /** Takes over a socket that a Node HTTP server has just set up. */
@@ -159,7 +160,7 @@ export class Connection {
     return this.isIdle && this.#isUsed && this.#ticks > this.#options.timeouts.write / 2;
   }
 
-  /** Applies the write timeout to a send queue whose read began `age` ticks ago. */
+  /** Closes the connection if the write timeout has passed. The read of the send queue began `age` ticks ago. */
   checkSendQueue(sendQueueOf: SendQueueOf, age: number): void {
     const { write } = this.#options.timeouts;
     this.sendProgress.noteQueue(sendQueueOf, age);

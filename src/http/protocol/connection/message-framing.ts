@@ -256,8 +256,8 @@ export class Framing {
 }
 
 /**
- * Returns false for a request line of another protocol. Node's parser accepts RTSP and ICE too, and does not
- * report them; it rejects all others but the preface of HTTP/2. So the first letter is enough for those.
+ * Returns false for a request line of another protocol. Node's parser accepts RTSP, ICE and the preface of HTTP/2 too. It
+ * rejects all others, so it is enough to compare the first letter, and the preface.
  */
 function isHttp(bytes: Buffer, lineEnd: number): boolean {
   const end = bytes[lineEnd - 1] === CR ? lineEnd - 1 : lineEnd;

@@ -103,9 +103,9 @@ export class HostPool extends pg.Pool {
   }
 
   /**
-   * Takes a free client, waits for one, or connects. Rejects at `deadline`, with `late` if it is the error of an earlier
-   * try. Rejects earlier as if the pool were busy if a new connection is slow while others work, or if none works. Only
-   * the set-up of a new session at the first try may take longer, as long as its statements may.
+   * Takes a free client, waits for one, or connects. Rejects at `deadline`, with `late` if an earlier try failed with it.
+   * Rejects earlier, as if the pool were busy, if a new connection is slow while others work, or if none works. At the
+   * first try, a new session may be set up after `deadline`: its statements have their usual timeouts.
    */
   #next(deadline: number, late: unknown): Promise<PooledClient> {
     return new Promise((resolve, reject) => {

@@ -7,12 +7,14 @@ import { runProgram } from './program.ts';
 import { keepNextTickFast } from './v8-tuning.ts';
 
 const STDOUT = 1;
+const STDERR = 2;
 
 /** Runs the command in the arguments of this process and sets the exit code. */
 export async function main(): Promise<void> {
   keepNextTickFast();
   if (process.pid === 1) endBySignals();
   let stdout: Output | undefined;
+  let stderr: Output | undefined;
   process.exitCode = await runProgram(process.argv.slice(2), {
     env: process.env,
     // The standard streams are getters, since Node opens a stream when its property is first read.
@@ -20,11 +22,12 @@ export async function main(): Promise<void> {
       return process.stdin;
     },
     get stdout() {
-      stdout ??= openStdout();
+      stdout ??= openOutput(STDOUT, () => process.stdout);
       return stdout;
     },
     get stderr() {
-      return process.stderr;
+      stderr ??= openStderr();
+      return stderr;
     },
     get cwd() {
       return workingDirectory();
@@ -45,16 +48,22 @@ function workingDirectory(): string {
   }
 }
 
+function openStderr(): Output {
+  // The log writer and Node use this stream too. Its errors would end the service.
+  process.stderr.on('error', () => undefined);
+  return openOutput(STDERR, () => process.stderr);
+}
+
 /**
- * Opens standard output. Node's own stream for a file ignores a partial write, for example on a full disk: the
- * output would be cut off without an error.
+ * Opens standard output or standard error. Node's stream for a file ignores a partial write, for example on a full
+ * disk: the output would be cut off without an error.
  */
-function openStdout(): Output {
-  if (!fstatSync(STDOUT).isFile()) return process.stdout;
+function openOutput(descriptor: number, nodeStream: () => Output): Output {
+  if (!fstatSync(descriptor).isFile()) return nodeStream();
   return new Writable({
     write(chunk: Buffer, _encoding, done) {
       try {
-        writeFileSync(STDOUT, chunk);
+        writeFileSync(descriptor, chunk);
         done();
       } catch (error: unknown) {
         done(error instanceof Error ? error : new Error(String(error)));

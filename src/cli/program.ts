@@ -31,8 +31,10 @@ export async function runProgram(argv: readonly string[], context: CommandContex
     report(error);
   };
   context.stdout.on('error', (error) => fail(new OutputFailed(error)));
-  // Ignores errors of standard error, since there is nowhere to report them.
-  context.stderr.on('error', () => undefined);
+  // Only the exit code can report a lost message or audit line.
+  context.stderr.on('error', () => {
+    exitCode = 1;
+  });
   await runCommand(argv, context).catch(fail);
   return exitCode;
 }

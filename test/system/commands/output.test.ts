@@ -5,7 +5,7 @@ import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { limitedFiles } from '../../support/faults/disk-limits.ts';
-import { newInstallation, TOGETHER } from '../../support/program.ts';
+import { newInstallation, type ProgramOptions, TOGETHER } from '../../support/program.ts';
 
 const EXAMPLE = fileURLToPath(new URL('../../../examples/plants.ndjson', import.meta.url));
 
@@ -90,6 +90,35 @@ describe('stdout cannot be written', TOGETHER, () => {
         JSON.parse(stdout).map(({ state }: { state: string }) => state),
         ['revoked'],
       );
+    });
+  }
+});
+
+describe('standard error cannot be written, so that an audit line is lost', TOGETHER, () => {
+  /** Keeps all of the file `audit.log` but its last bytes for earlier lines. */
+  const ALMOST_FULL = 'head -c 1048566 /dev/zero > audit.log; exec "$@" 2>> audit.log';
+
+  for (const [what, wrap] of [
+    ['disk full', (command) => ['sh', '-c', 'exec "$@" 2> /dev/full', 'sh', ...command]],
+    [
+      'a part of the line fits into the file',
+      (command) => limitedFiles(['sh', '-c', ALMOST_FULL, 'sh', ...command], 1_024),
+    ],
+  ] as const satisfies readonly (readonly [string, ProgramOptions['wrap']])[]) {
+    const options = { skip: process.platform !== 'linux' && 'only Linux has /dev/full' };
+
+    it(`token create: ${what} → fails, and prints the token`, options, async (t) => {
+      const { run, runProcess } = await newInstallation(t);
+      await run(['migrate']);
+      const { code, stdout } = await runProcess(['token', 'create', 'alice'], { wrap });
+      assert.equal(code, 1);
+      assert.match(stdout, /^plt_\w{49}\n$/);
+    });
+
+    it(`token revoke: ${what} → fails, and says what it revoked`, options, async (t) => {
+      const { runProcess, token } = await newInstallation(t);
+      const { code, stdout } = await runProcess(['token', 'revoke', await token()], { wrap });
+      assert.deepEqual([code, stdout.split(' ')[0]], [1, 'revoked']);
     });
   }
 });

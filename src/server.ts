@@ -8,7 +8,7 @@ import type { VerifyJwt } from './http/auth/authentication.ts';
 import { listenOnBoth, rejectUnlessFree } from './http/protocol/bind-listeners.ts';
 import { ConnectionRegistry } from './http/protocol/connection/connection-registry.ts';
 import { openTls, type Tls } from './http/protocol/tls.ts';
-import { createAudit } from './observability/audit-log.ts';
+import { type Audit, createAudit } from './observability/audit-log.ts';
 import type { ServiceLog } from './observability/log.ts';
 import type { EventLog } from './observability/log-events.ts';
 import type { Metrics } from './observability/metrics.ts';
@@ -75,6 +75,8 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   const { config, serviceLog, traces = false, onOpened, onFatal, now = Date.now } = options;
   const { monotonicNow = () => performance.now() } = options;
   const { log } = serviceLog;
+  const audit = createAudit(log);
+  const { close: closeStoreLog, ...storeEvents } = logStore(log);
   const tls = openTls(config.tlsCert, config.tlsKey, (mode) =>
     log.event('every user can read the TLS key file; set its mode to 640 or 600', {
       file: config.tlsKey,
@@ -92,7 +94,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     connections: connectionOptions(config),
     onCreated: () => log.event('created a new store', { store: placeOf(config.databaseUrl) }),
     onCommit: (...batch) => wired.metrics.committed(...batch),
-    ...logStore(log),
+    ...storeEvents,
   }).then((store) => {
     onOpened?.();
     return store;
@@ -101,6 +103,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     wire({
       config,
       serviceLog,
+      audit,
       now,
       monotonicNow,
       tls,
@@ -138,8 +141,16 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     }
     await drain(app, connections, DRAIN_MS);
     closed.abort();
-    await Promise.all([store.close(), drain(admin, adminConnections, LAST_MS), tracing?.close()]);
+    const last = [store.close(), drain(admin, adminConnections, LAST_MS), tracing?.close(LAST_MS)];
+    await Promise.all(last).finally(logCounts);
     lock?.release();
+  }
+
+  /** Logs the counts that would wait for the end of an interval. */
+  function logCounts(): void {
+    audit.close();
+    closeStoreLog();
+    serviceLog.reportDropped();
   }
 
   try {
@@ -178,6 +189,7 @@ function addressOf(config: Config, host: 'host' | 'adminHost', port: 'port' | 'a
 }
 
 interface Wiring extends Pick<ServerOptions, 'config' | 'serviceLog'> {
+  readonly audit: Audit;
   readonly now: () => number;
   readonly monotonicNow: () => number;
   readonly tls: Tls | undefined;
@@ -192,7 +204,7 @@ type Wired = Awaited<ReturnType<typeof wire>>;
 
 /** Wires the service and the admin listener to an open store, without listening. */
 async function wire(wiring: Wiring) {
-  const { config, serviceLog, now, monotonicNow, tls, tracing, http, opened, isStopping } = wiring;
+  const { config, serviceLog, audit, now, monotonicNow, tls, tracing, http, opened, isStopping } = wiring;
   const { log, answered, linesDropped } = serviceLog;
   const metrics = http.createMetrics({
     version,
@@ -211,7 +223,7 @@ async function wire(wiring: Wiring) {
     store,
     verifyJwt: await loadJwtVerifier(wiring, metrics),
     log,
-    audit: createAudit(log),
+    audit,
     onAnswered: answered,
     now,
     monotonicNow,
@@ -257,8 +269,8 @@ async function loadHttp() {
   return { createMetrics, createApp, operations, createAdmin };
 }
 
-// Imports the tracing module on demand, so that disabled tracing costs nothing. Its `close` takes up to
-// `LAST_MS`, and then logs the lost spans that no line has counted.
+// Imports the tracing module on demand, so that disabled tracing costs nothing. Its `close` then logs the lost
+// spans that no line has counted.
 async function loadTracing(log: EventLog): Promise<Tracing> {
   const { startTracing } = await import('./observability/tracing.ts');
   const lossLog = onceAMinute((problem, spans) =>
@@ -276,7 +288,7 @@ async function loadTracing(log: EventLog): Promise<Tracing> {
     lossLog.close();
     warningLog.close();
   };
-  return { ...tracing, close: () => within(LAST_MS, tracing.close()).finally(logLatest) };
+  return { ...tracing, close: (maxMs) => tracing.close(maxMs).finally(logLatest) };
 }
 
 /**

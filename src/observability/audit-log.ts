@@ -26,6 +26,8 @@ export interface Audit {
     token: Partial<Pick<Token, 'id' | 'owner'>>,
     source: AuditSource,
   ): void;
+  /** Logs immediately how many rejected tokens no line has yet counted. */
+  close(): void;
 }
 
 /**
@@ -42,9 +44,10 @@ export const MAX_LINES_IN_WINDOW = 100;
 export function createAudit(log: EventLog): Audit {
   const seen = new Map<RejectionReason, Set<string>>();
   let more = 0;
+  let window: NodeJS.Timeout | undefined;
 
   function mayLog(reason: RejectionReason, key: string): boolean {
-    if (seen.size === 0) setTimeout(endWindow, WINDOW_MS).unref();
+    if (seen.size === 0) window = setTimeout(endWindow, WINDOW_MS).unref();
     const keys = seen.get(reason) ?? new Set();
     seen.set(reason, keys);
     if (keys.has(key) || keys.size >= MAX_LINES_IN_WINDOW) {
@@ -56,6 +59,7 @@ export function createAudit(log: EventLog): Audit {
   }
 
   function endWindow(): void {
+    clearTimeout(window);
     seen.clear();
     if (more > 0)
       log.event('some rejected tokens were not logged, to limit the log', { audit: 'tokensRefused', more });
@@ -81,5 +85,6 @@ export function createAudit(log: EventLog): Audit {
       const fields = { audit: 'tokenRefused', reason, token: id, owner, address, requestId };
       log.event('a token was rejected', fields);
     },
+    close: endWindow,
   };
 }

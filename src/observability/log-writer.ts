@@ -42,13 +42,15 @@ interface LogWriterOptions {
   readonly isTerminal: boolean;
   /** Number of buffered characters at which a write starts. */
   readonly minWrite: number;
-  /** Called when lines can be written again. `lines` is the number dropped since the last call. */
+  /** Called when lines can be written again, and by `reportDropped`. `lines` is the number dropped since the last call. */
   readonly onDropped: (lines: number) => void;
 }
 
 interface LogWriter extends LogDestination {
   /** Returns the number of lines dropped so far. */
   dropped(): number;
+  /** Calls `onDropped` immediately, if lines were dropped since its last call. */
+  reportDropped(): void;
 }
 
 /**
@@ -105,6 +107,13 @@ export function createLogWriter({ isTerminal, minWrite, onDropped }: LogWriterOp
     if (buffered.length >= flushAt) writeBuffered();
   }
 
+  function reportDropped(): void {
+    if (dropped === reported) return;
+    const lines = dropped - reported;
+    reported = dropped;
+    onDropped(lines);
+  }
+
   function writeLast(): void {
     const deadline = performance.now() + EXIT_FLUSH_MS;
     const wait = new Int32Array(new SharedArrayBuffer(4));
@@ -114,10 +123,7 @@ export function createLogWriter({ isTerminal, minWrite, onDropped }: LogWriterOp
 
   setInterval(writeBuffered, FLUSH_EVERY_MS).unref();
   setInterval(() => {
-    if (dropped === reported || !writeBuffered()) return;
-    const lines = dropped - reported;
-    reported = dropped;
-    onDropped(lines);
+    if (dropped !== reported && writeBuffered()) reportDropped();
   }, REPORT_EVERY_MS).unref();
   process.once('exit', writeLast);
   return {
@@ -128,6 +134,7 @@ export function createLogWriter({ isTerminal, minWrite, onDropped }: LogWriterOp
     },
     flushSync: () => void writeBuffered(),
     dropped: () => dropped,
+    reportDropped,
   };
 }
 

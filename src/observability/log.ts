@@ -38,6 +38,8 @@ export interface ServiceLog {
   answered(request: AnsweredRequest): void;
   /** Returns the number of lines dropped because the log was not read or could not be written. */
   readonly linesDropped: () => number;
+  /** Logs immediately the dropped lines that no line has yet counted. */
+  readonly reportDropped: () => void;
 }
 
 /** Creates the log of the service on stdout: JSON lines, or readable lines on a terminal. */
@@ -53,11 +55,11 @@ export async function createLog(level: string): Promise<ServiceLog> {
       }),
   });
   const serviceLog = logTo(isTerminal ? await prettyPrinted(writer) : writer, level);
-  return { ...serviceLog, linesDropped: writer.dropped };
+  return { ...serviceLog, linesDropped: writer.dropped, reportDropped: writer.reportDropped };
 }
 
 /** Creates a log of JSON lines of a level and above. Audit lines have no minimum, but `silent` drops them too. */
-export function logTo(destination: LogDestination, level: string): Omit<ServiceLog, 'linesDropped'> {
+export function logTo(destination: LogDestination, level: string): Pick<ServiceLog, 'log' | 'answered'> {
   const timestamp = createTimestamps();
   const options = { level, base: null, timestamp, serializers: { err: serializeError } };
   const logger = pino(options, new KindStream(destination));

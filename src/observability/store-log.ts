@@ -12,16 +12,22 @@ class TaskState {
   loggedAt = Number.NEGATIVE_INFINITY;
 }
 
+interface StoreLog
+  extends Required<
+    Pick<
+      StoreOptions,
+      'onTaskEnd' | 'onLogLeft' | 'keyDeletion' | 'onTimelineRegression' | 'onDatabaseWarning'
+    >
+  > {
+  /** Logs immediately the warnings that no line has yet counted. */
+  close(): void;
+}
+
 /**
  * Logs store events: a failure of a task once a minute, and the recovery after it, so that a task that fails now and
  * then does not flood the log; one warning of the database a minute.
  */
-export function logStore(
-  log: EventLog,
-  now: () => number = () => performance.now(),
-): Required<
-  Pick<StoreOptions, 'onTaskEnd' | 'onLogLeft' | 'keyDeletion' | 'onTimelineRegression' | 'onDatabaseWarning'>
-> {
+export function logStore(log: EventLog, now: () => number = () => performance.now()): StoreLog {
   const states: Record<StoreTask, TaskState> = { writes: new TaskState(), checkpoints: new TaskState() };
   const databaseWarnings = onceAMinute((warning, warnings) =>
     log.event('PostgreSQL warns; act on its message', { warning, warnings }),
@@ -68,5 +74,6 @@ export function logStore(
         { timeline, highest },
       ),
     onDatabaseWarning: (warning) => databaseWarnings.report(warning, 1),
+    close: databaseWarnings.close,
   };
 }

@@ -1,3 +1,4 @@
+import { setImmediate } from 'node:timers/promises';
 import {
   type Context,
   context,
@@ -7,13 +8,15 @@ import {
   ROOT_CONTEXT,
   SpanKind,
   SpanStatusCode,
+  TraceFlags,
   trace,
 } from '@opentelemetry/api';
 import { OTLPTraceExporter } from '@opentelemetry/exporter-trace-otlp-proto';
 import { detectResources, envDetector, resourceFromAttributes } from '@opentelemetry/resources';
-import { BatchSpanProcessor, NodeTracerProvider } from '@opentelemetry/sdk-trace-node';
+import { BatchSpanProcessor, NodeTracerProvider, type ReadableSpan } from '@opentelemetry/sdk-trace-node';
 import type { FastifyInstance, FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
 import { version } from '../packaged-files.ts';
+import { within } from '../running-time.ts';
 import type { Store } from '../store/store.ts';
 import { messageOf } from '../thrown-errors.ts';
 
@@ -27,8 +30,8 @@ export interface Tracing {
   endSpan(request: FastifyRequest, status: number | undefined): void;
   /** Wraps a store: each write of a traced request gets a span. */
   traceStore(store: Store): Store;
-  /** Sends pending spans and stops tracing. May take long, since a collector may not respond. */
-  close(): Promise<void>;
+  /** Sends pending spans for up to `maxMs` milliseconds, reports those that are lost, and stops tracing. */
+  close(maxMs: number): Promise<void>;
 }
 
 /** Called with the reports of OpenTelemetry, which are to be logged. */
@@ -63,19 +66,26 @@ function textOf(report: Report): string {
   return texts.join(' ').trim();
 }
 
-/** Returns the number of lost spans in a warning: those without room in the queue, or not accepted by a collector. */
-function lostIn([text, details]: Report): number {
-  const dropped = /^Dropped (\d+) spans/.exec(String(text))?.[1];
-  return Number(dropped ?? jsonIn(details).rejectedSpans ?? 0);
+/** Returns the number of spans that a warning reports as without room in the queue. */
+function droppedIn([text]: Report): number {
+  return Number(/^Dropped (\d+) spans/.exec(String(text))?.[1] ?? 0);
+}
+
+/** Returns the number of sent spans that a collector did not accept, by a warning. */
+function rejectedIn([, details]: Report): number {
+  return Number(jsonIn(details).rejectedSpans ?? 0);
 }
 
 /** Sends spans, and counts those that could not be sent. The SDK reports the error, but not their number. */
 class CountingExporter extends OTLPTraceExporter {
   #lost = 0;
+  /** Number of spans that a collector has received. */
+  sent = 0;
 
   override export(...[spans, done]: Parameters<OTLPTraceExporter['export']>): void {
     super.export(spans, (result) => {
-      if (result.error !== undefined) this.#lost += spans.length;
+      if (result.error === undefined) this.sent += spans.length;
+      else this.#lost += spans.length;
       done(result);
     });
   }
@@ -88,13 +98,23 @@ class CountingExporter extends OTLPTraceExporter {
   }
 }
 
-/** Receives the errors and warnings of the SDK from now on, a warning with the number of spans it reports as lost. */
-function receive(error: (problem: string) => void, warn: (problem: string, lost: number) => void): void {
+/** Counts the spans to be sent: the SDK ignores those that end after its shutdown, or find no room in its queue. */
+class CountingProcessor extends BatchSpanProcessor {
+  ended = 0;
+
+  override onEnd(span: ReadableSpan): void {
+    if ((span.spanContext().traceFlags & TraceFlags.SAMPLED) !== 0) this.ended += 1;
+    super.onEnd(span);
+  }
+}
+
+/** Receives the errors and warnings of the SDK from now on. */
+function receive(error: (problem: string) => void, warn: (problem: string, report: Report) => void): void {
   const silent = (): void => undefined;
   diag.setLogger(
     {
       error: (...report) => error(textOf(report)),
-      warn: (...report) => warn(textOf(report), lostIn(report)),
+      warn: (...report) => warn(textOf(report), report),
       info: silent,
       debug: silent,
       verbose: silent,
@@ -110,16 +130,25 @@ function receive(error: (problem: string) => void, warn: (problem: string, lost:
 export function startTracing({ onMisconfigured, onWarning, onSpansLost }: TracingReports): Tracing {
   receive(onMisconfigured, onMisconfigured);
   const exporter = new CountingExporter();
+  const processor = new CountingProcessor(exporter);
   const own = resourceFromAttributes({ 'service.name': 'plant-store', 'service.version': version });
   const provider = new NodeTracerProvider({
     resource: own.merge(detectResources({ detectors: [envDetector] })),
-    spanProcessors: [new BatchSpanProcessor(exporter)],
+    spanProcessors: [processor],
   });
   provider.register();
   // With the configuration read, the SDK reports only failed exports as errors.
-  const reportFailure = (problem: string): void => onSpansLost(problem, exporter.takeLost());
-  receive(reportFailure, (problem, lost) => {
-    if (lost > 0) onSpansLost(problem, lost);
+  let unsent = 0;
+  function reportUnsent(problem: string, spans: number): void {
+    unsent += spans;
+    onSpansLost(problem, spans);
+  }
+  const reportFailure = (problem: string): void => reportUnsent(problem, exporter.takeLost());
+  receive(reportFailure, (problem, report) => {
+    const dropped = droppedIn(report);
+    const rejected = rejectedIn(report);
+    if (dropped > 0) reportUnsent(problem, dropped);
+    else if (rejected > 0) onSpansLost(problem, rejected);
     else onWarning(problem);
   });
   const tracer = provider.getTracer('plant-store', version);
@@ -191,7 +220,20 @@ export function startTracing({ onMisconfigured, onWarning, onSpansLost }: Tracin
     };
   }
 
-  // The SDK reports no error of the spans that it sends at its shutdown, but rejects.
-  const close = () => provider.shutdown().catch((error: unknown) => reportFailure(messageOf(error)));
+  // The SDK reports no error of the spans that it sends at its shutdown, but rejects at the first of several batches.
+  async function close(maxMs: number): Promise<void> {
+    const shutdown = provider.shutdown().catch(async (error: unknown) => {
+      await exporter.forceFlush();
+      reportFailure(messageOf(error));
+    });
+    // The SDK reports a failed export only after its end.
+    await within(
+      maxMs,
+      shutdown.then(() => setImmediate()),
+    );
+    const left = processor.ended - exporter.sent - unsent;
+    if (left > 0) onSpansLost('no room in the queue, or no response before the stop', left);
+  }
+
   return { traceRequests, endSpan, traceStore, close };
 }

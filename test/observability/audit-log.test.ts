@@ -101,7 +101,7 @@ for (const engine of engines) {
       assert.ok(!service.logLines.join('').includes(secretPart(secret)), 'the log holds a token');
   });
 
-  test(`many guesses → one line per minute, on ${engine.name}`, async (t) => {
+  test(`many guesses → one line per minute, and one with the rest at the stop, on ${engine.name}`, async (t) => {
     const service = await startService(t, await engine.freshUrl(t));
     const guesses = Array.from({ length: repetitions(1_000) }, (_, index) =>
       index % 2 === 0 ? mintSecret() : `guess-${index}`,
@@ -111,7 +111,13 @@ for (const engine of engines) {
       assert.ok(statuses.every(({ status }) => status === 401));
     }
     await service.close();
-    assert.equal(eventsIn(service.logLines).length, 1);
+    assert.deepEqual(
+      eventsIn(service.logLines).map(({ audit, more }) => ({ audit, more })),
+      [
+        { audit: 'tokenRefused', more: undefined },
+        { audit: 'tokensRefused', more: guesses.length - 1 },
+      ],
+    );
   });
 
   test(`unknown tokens of 100 addresses of an IPv6 network → a revoked one is in the log, on ${engine.name}`, async (t) => {
@@ -234,5 +240,6 @@ test('rejections → a line per token, reason and minute, 100 of a reason, and o
 
   audit.tokenRejected('unknown', {}, origin);
   t.mock.timers.tick(MINUTE_MS);
+  audit.close();
   assert.equal(lines.length, 1, 'nothing is said of a rest that is none');
 });

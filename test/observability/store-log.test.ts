@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { logTo } from '../../src/observability/log.ts';
 import { logStore } from '../../src/observability/store-log.ts';
-import { engines } from '../support/engines.ts';
+import { engines, execute, postgres } from '../support/engines.ts';
 import { holdWrites } from '../support/faults/hold-writes.ts';
 import { bearer, startService } from '../support/service.ts';
 
@@ -69,6 +69,29 @@ test('PostgreSQL warns at each write → logged immediately, then once a minute,
       [40, 'vacuum within 59 transactions', 59],
       [40, 'vacuum within 89 transactions', 30],
     ],
+  );
+});
+
+test('PostgreSQL warns at each write, and the service stops → the number of all warnings is logged', async (t) => {
+  const url = await postgres.freshUrl(t);
+  const service = await startService(t, url);
+  await execute(
+    url,
+    `CREATE FUNCTION warn() RETURNS trigger LANGUAGE plpgsql AS
+       $$BEGIN RAISE WARNING 'vacuum this database'; RETURN NEW; END$$;
+     CREATE TRIGGER warn BEFORE INSERT ON plants FOR EACH ROW EXECUTE FUNCTION warn()`,
+  );
+  const headers = { ...bearer(await service.token()), 'content-type': 'application/json' };
+  for (const id of [1, 2, 3]) {
+    const body = JSON.stringify({ id, name: 'Alder' });
+    const { status } = await fetch(`${service.url}/plants`, { method: 'POST', headers, body });
+    assert.equal(status, 200);
+  }
+  await service.close();
+  const logged = service.logLines.map((line): Record<string, unknown> => JSON.parse(line));
+  assert.deepEqual(
+    logged.flatMap(({ warnings }) => warnings ?? []),
+    [1, 2],
   );
 });
 

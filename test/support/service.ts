@@ -35,6 +35,7 @@ export async function startService(
   const serviceLog = {
     ...logTo({ write: (line) => void logLines.push(line) }, 'info'),
     linesDropped: () => 0,
+    reportDropped: () => undefined,
   };
   const server = await startServer({
     config,

@@ -228,7 +228,11 @@ describe('store rejected, with its name in the message', TOGETHER, () => {
 it('wiring of the service fails → the store is closed', async () => {
   const file = join(await freshFolder(), 'plants.db');
   const config = { ...loadConfig({ databaseUrl: `sqlite:${file}` }, {}), trustProxy: 'no address' };
-  const serviceLog = { ...logTo({ write: () => undefined }, 'info'), linesDropped: () => 0 };
+  const serviceLog = {
+    ...logTo({ write: () => undefined }, 'info'),
+    linesDropped: () => 0,
+    reportDropped: () => undefined,
+  };
   await assert.rejects(startServer({ config, serviceLog, onFatal: assert.fail }), /invalid IP address/);
   // SQLite removes these files with the last connection.
   assert.deepEqual([existsSync(`${file}-wal`), existsSync(`${file}-shm`)], [false, false]);

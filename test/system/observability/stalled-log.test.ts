@@ -39,6 +39,21 @@ describe('the log is not read any more', needs('FIFOs', process.platform !== 'wi
     assert.deepEqual([code, stderr], [0, '']);
   });
 
+  it('lines were dropped, and the reader goes on during the shutdown → their number comes before the last line', async (t) => {
+    const { program, pipe, url, adminUrl } = await serveIntoPipe(t);
+    assert.equal(await statusOfAll(`${url}/openapi.json`, REQUESTS), 200);
+    const dropped = await droppedAt(adminUrl);
+    program.kill('SIGTERM');
+    const lines: LogLine[] = [];
+    await readLine(pipe, ({ msg }) => msg === 'stopped', lines);
+    const reports = lines.filter(({ msg }) => String(msg).startsWith('log lines were dropped'));
+    assert.deepEqual(
+      reports.map((line) => line.lines),
+      [dropped],
+    );
+    assert.equal((await endOf(program)).code, 0);
+  });
+
   it('slow reader during the shutdown → gets all lines', async (t) => {
     const { program, pipe, url } = await serveIntoPipe(t);
     assert.equal(await statusOfAll(`${url}/openapi.json`, 1_000), 200);

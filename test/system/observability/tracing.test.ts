@@ -9,7 +9,7 @@ import { renderRequest } from '../../support/clients/raw-http.ts';
 import { secretPart } from '../../support/data/secret-part.ts';
 import { engines } from '../../support/engines.ts';
 import { until } from '../../support/patience.ts';
-import { newInstallation } from '../../support/program.ts';
+import { type LogLine, newInstallation } from '../../support/program.ts';
 import { freePort, listenOnFreePort } from '../../support/servers/free-port.ts';
 import { startCollector } from '../../support/servers/otlp-collector.ts';
 import { serve } from '../../support/servers/stub-server.ts';
@@ -20,6 +20,11 @@ const PARENT_ID = 'b7ad6b7169203331';
 const NOT_SENT = 'traces could not be sent; check the OpenTelemetry collector';
 const WARNED = 'OpenTelemetry warns; act on its message';
 const ENDPOINT = 'http://127.0.0.1:4318';
+
+/** Returns the numbers of lost spans in the lines of a log. */
+function spansLostIn(log: readonly LogLine[]): readonly unknown[] {
+  return log.filter(({ msg }) => msg === NOT_SENT).map(({ spans }) => spans);
+}
 
 /** Reports on standard error, at exit, the number of loaded files of OpenTelemetry. */
 const COUNT_LOADED = `--import=data:text/javascript,${encodeURIComponent(
@@ -219,6 +224,7 @@ test('collector accepts connections and never responds → requests and shutdown
   const service = await installation.serve({ env });
   assert.equal((await fetch(`${service.url}/plants`, { headers: bearer(token) })).status, 200);
   assert.equal((await service.stop()).code, 0);
+  assert.deepEqual(spansLostIn(service.log), [1]);
 });
 
 test('collector unreachable → a line in the log', async (t) => {
@@ -267,11 +273,7 @@ test('collector rejects the spans that a stop sends → their number is logged b
   });
   for (let requests = 0; requests < 3; requests += 1) await fetch(`${service.url}/plants`);
   assert.equal((await service.stop()).code, 0);
-  const problems = service.log.filter(({ msg }) => msg === NOT_SENT);
-  assert.deepEqual(
-    problems.map(({ spans }) => spans),
-    [3],
-  );
+  assert.deepEqual(spansLostIn(service.log), [3]);
   assert.equal(service.log.at(-1)?.msg, 'stopped');
 });
 
@@ -323,6 +325,39 @@ test('collector is slower than the spans → the number of spans without room in
   const { spans, problem } = await line.finally(() => clearInterval(requests));
   assert.ok(Number(spans) >= 3, String(problem));
 });
+
+for (const { what, queue, status, lost } of [
+  { what: 'find no room in the queue', queue: '1', status: 200, lost: 3 },
+  { what: 'are rejected in several batches', queue: '10', status: 400, lost: 5 },
+])
+  test(`spans ${what}, and the service stops → their number is logged before the stop`, async (t) => {
+    const arrived = Promise.withResolvers<void>();
+    const released = Promise.withResolvers<void>();
+    const url = await serve(t, (request, response) => {
+      request.resume().on('end', async () => {
+        arrived.resolve();
+        await released.promise;
+        response.writeHead(status).end();
+      });
+    });
+    const installation = await newInstallation(t);
+    const service = await installation.serve({
+      env: {
+        OTEL_EXPORTER_OTLP_ENDPOINT: url,
+        OTEL_BSP_MAX_EXPORT_BATCH_SIZE: '1',
+        OTEL_BSP_MAX_QUEUE_SIZE: queue,
+      },
+    });
+    await fetch(`${service.url}/plants`);
+    await arrived.promise;
+    // The first of these has room.
+    for (let queued = 0; queued < 4; queued += 1) await fetch(`${service.url}/plants`);
+    released.resolve();
+    assert.equal((await service.stop()).code, 0);
+    const sum = spansLostIn(service.log).reduce((total: number, spans) => total + Number(spans), 0);
+    assert.equal(sum, lost);
+    assert.equal(service.log.at(-1)?.msg, 'stopped');
+  });
 
 test('tracing off → no file of OpenTelemetry is loaded', async (t) => {
   const installation = await newInstallation(t);

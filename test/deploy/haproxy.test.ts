@@ -142,16 +142,25 @@ describe('haproxy.cfg', () => {
     for (const text of [config, other]) assertSections(text);
   });
 
-  test('HAProxy accepts it, unchanged and with other addresses', haproxy, async () => {
-    // Skips DNS: the names do not exist here, and lookups may take a minute.
-    const unresolved = config.replace('init-addr libc,none', 'init-addr none');
-    assert.notEqual(unresolved, config);
-    for (const text of [unresolved, await renderWithOtherAddresses()]) {
-      const file = join(await freshFolder(), 'haproxy.cfg');
-      await writeFile(file, text);
-      await run(HAPROXY, ['-c', '-q', '-f', file]);
-    }
-  });
+  test(
+    'HAProxy accepts it, unchanged, with other addresses and with the lines for traces',
+    haproxy,
+    async () => {
+      // Skips DNS: the names do not exist here, and lookups may take a minute.
+      const unresolved = config.replace('init-addr libc,none', 'init-addr none');
+      assert.notEqual(unresolved, config);
+      const forTraces = unresolved.replace(/# (http-request del-header trace)/g, '$1');
+      assert.match(
+        forTraces,
+        /^ +http-request del-header traceparent\n +http-request del-header tracestate$/m,
+      );
+      for (const text of [unresolved, await renderWithOtherAddresses(), forTraces]) {
+        const file = join(await freshFolder(), 'haproxy.cfg');
+        await writeFile(file, text);
+        await run(HAPROXY, ['-c', '-q', '-f', file]);
+      }
+    },
+  );
 
   function assertSections(text: string): void {
     const headers = text.match(/^[a-z].*$/gm);

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { wantsTraces } from '../../src/cli/settings/otel-variables.ts';
+import { wantsTraces, warningsOf } from '../../src/cli/settings/otel-variables.ts';
 import { ConfigInvalid } from '../../src/config.ts';
 
 const ENDPOINT = 'http://127.0.0.1:4318';
@@ -11,6 +11,11 @@ test('OTEL_* variables → enable or disable traces', () => {
     { OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: ENDPOINT },
     { OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT, OTEL_SDK_DISABLED: 'false', OTEL_TRACES_EXPORTER: 'otlp' },
     { OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT, OTEL_EXPORTER_OTLP_PROTOCOL: 'http/protobuf' },
+    {
+      OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT,
+      OTEL_EXPORTER_OTLP_PROTOCOL: 'grpc',
+      OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: 'http/protobuf',
+    },
     {
       OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT,
       OTEL_BSP_MAX_QUEUE_SIZE: '1',
@@ -38,6 +43,8 @@ test('unsupported value of an OTEL_* variable → rejected at the start, by name
   for (const [name, value] of [
     ['OTEL_TRACES_EXPORTER', 'zipkin'],
     ['OTEL_EXPORTER_OTLP_PROTOCOL', 'grpc'],
+    ['OTEL_EXPORTER_OTLP_TRACES_PROTOCOL', 'grpc'],
+    ['OTEL_EXPORTER_OTLP_TRACES_PROTOCOL', 'http/json'],
     ['OTEL_EXPORTER_OTLP_ENDPOINT', '127.0.0.1:4318'],
     ['OTEL_EXPORTER_OTLP_TRACES_ENDPOINT', 'collector'],
     // With these, OpenTelemetry's SDK sends nothing, or starts timers of 1 ms.
@@ -56,4 +63,23 @@ test('unsupported value of an OTEL_* variable → rejected at the start, by name
       `${name}=${value}`,
     );
   }
+});
+
+test('headers for the collector → a warning for each variable with members that the SDK ignores', () => {
+  for (const [headers, ignored] of [
+    ['', 0],
+    ['api-key=a%20b', 0],
+    [' api-key = a , b=c=d,', 0],
+    ['api-key', 1],
+    ['=a,api-key=,api-key', 3],
+    ['api-key=50%', 1],
+    ['a%=b,c=d', 1],
+    // The SDK cuts this value off at the semicolon.
+    ['api-key=a;b', 1],
+  ] as const)
+    for (const name of ['OTEL_EXPORTER_OTLP_HEADERS', 'OTEL_EXPORTER_OTLP_TRACES_HEADERS']) {
+      const warnings = warningsOf({ [name]: headers });
+      assert.equal(warnings.length, ignored === 0 ? 0 : 1, headers);
+      if (ignored > 0) assert.match(warnings.join(), new RegExp(`^${name}: .*\\b${ignored}\\b`));
+    }
 });

@@ -12,7 +12,7 @@ import { messageOf } from '../../thrown-errors.ts';
 import { DEFAULT_EXPIRES, mintSecret, newToken, parseExpires, scopes } from '../../token.ts';
 import { type CommandContext, print } from '../context.ts';
 import { addSettings, configOf } from '../settings/flags.ts';
-import { wantsTraces } from '../settings/otel-variables.ts';
+import { wantsTraces, warningsOf } from '../settings/otel-variables.ts';
 import { disableAllocationSitePretenuring } from '../v8-tuning.ts';
 
 const STOP_SIGNALS: readonly NodeJS.Signals[] = ['SIGTERM', 'SIGINT'];
@@ -44,6 +44,8 @@ export function serveCommand(context: CommandContext): Command {
     const { log } = serviceLog;
     const broken = Promise.withResolvers<Error>();
     const traces = wantsTraces(context.env);
+    for (const warning of traces ? warningsOf(context.env) : [])
+      log.event('OpenTelemetry warns; act on its message', { warning });
     let isOpen = false;
     const onOpened = (): void => {
       isOpen = true;

@@ -8,6 +8,7 @@ export const otelVariables = {
   OTEL_EXPORTER_OTLP_ENDPOINT: '',
   OTEL_EXPORTER_OTLP_TRACES_ENDPOINT: '',
   OTEL_EXPORTER_OTLP_PROTOCOL: 'http/protobuf',
+  OTEL_EXPORTER_OTLP_TRACES_PROTOCOL: '',
   OTEL_TRACES_EXPORTER: 'otlp',
   OTEL_SDK_DISABLED: 'false',
   OTEL_BSP_MAX_QUEUE_SIZE: '2048',
@@ -30,7 +31,12 @@ const MINIMA = [
 /** The longest timer of Node in milliseconds: a longer one takes 1 ms. */
 const MAX_NUMBER = 2 ** 31 - 1;
 
-type OtelEnvironment = { readonly [Name in keyof typeof otelVariables]?: string | undefined };
+/** Headers of the requests to a collector, which often have its key. */
+const HEADERS = ['OTEL_EXPORTER_OTLP_HEADERS', 'OTEL_EXPORTER_OTLP_TRACES_HEADERS'] as const;
+
+type OtelEnvironment = {
+  readonly [Name in keyof typeof otelVariables | (typeof HEADERS)[number]]?: string | undefined;
+};
 
 /**
  * True if OpenTelemetry's standard variables enable traces: they set an endpoint and do not disable traces.
@@ -38,25 +44,52 @@ type OtelEnvironment = { readonly [Name in keyof typeof otelVariables]?: string 
  */
 export function wantsTraces(environment: OtelEnvironment): boolean {
   const exporter = environment.OTEL_TRACES_EXPORTER || otelVariables.OTEL_TRACES_EXPORTER;
-  const protocol = environment.OTEL_EXPORTER_OTLP_PROTOCOL || otelVariables.OTEL_EXPORTER_OTLP_PROTOCOL;
-  const endpoint = environment.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT || environment.OTEL_EXPORTER_OTLP_ENDPOINT;
+  const protocol = forTraces(environment, 'PROTOCOL');
+  const { source, value: endpoint } = forTraces(environment, 'ENDPOINT');
   if (!endpoint || exporter === 'none' || environment.OTEL_SDK_DISABLED?.toLowerCase() === 'true')
     return false;
   if (exporter !== 'otlp')
     throw new ConfigInvalid(`OTEL_TRACES_EXPORTER is ${JSON.stringify(exporter)}; it must be otlp or none`);
-  if (protocol !== 'http/protobuf')
+  if (protocol.value !== 'http/protobuf')
     throw new ConfigInvalid(
-      `OTEL_EXPORTER_OTLP_PROTOCOL is ${JSON.stringify(protocol)}; it must be http/protobuf, usually on port 4318`,
+      `${protocol.source} is ${JSON.stringify(protocol.value)}; it must be http/protobuf, usually on port 4318`,
     );
   // The error message leaves out the URL, which may contain a password.
-  if (!/^https?:/.test(endpoint) || !URL.canParse(endpoint)) {
-    const source = environment.OTEL_EXPORTER_OTLP_TRACES_ENDPOINT
-      ? 'OTEL_EXPORTER_OTLP_TRACES_ENDPOINT'
-      : 'OTEL_EXPORTER_OTLP_ENDPOINT';
+  if (!/^https?:/.test(endpoint) || !URL.canParse(endpoint))
     throw new ConfigInvalid(`${source} must be an http or https URL, such as http://127.0.0.1:4318`);
-  }
   checkNumbers(environment);
   return true;
+}
+
+/** Returns the value that counts for traces, and its variable: the one for traces alone wins. */
+function forTraces(environment: OtelEnvironment, what: 'ENDPOINT' | 'PROTOCOL') {
+  const general = `OTEL_EXPORTER_OTLP_${what}` as const;
+  const specific = `OTEL_EXPORTER_OTLP_TRACES_${what}` as const;
+  const source = environment[specific] ? specific : general;
+  return { source, value: environment[source] || otelVariables[source] };
+}
+
+/** Returns a warning for each variable with headers that the SDK ignores without one. It quotes no header, which may be secret. */
+export function warningsOf(environment: OtelEnvironment): readonly string[] {
+  return HEADERS.flatMap((name) => {
+    const headers = (environment[name] ?? '').split(',').filter((header) => header.trim() !== '');
+    const ignored = headers.filter((header) => !isUsableHeader(header)).length;
+    if (ignored === 0) return [];
+    return [
+      `${name}: the headers that are not NAME=VALUE with percent-encoding are ignored (${ignored} of ${headers.length})`,
+    ];
+  });
+}
+
+// The SDK cuts a header off at a semicolon.
+function isUsableHeader(header: string): boolean {
+  if (!/^\s*[^=;\s][^=;]*=\s*[^;\s][^;]*$/.test(header)) return false;
+  try {
+    decodeURIComponent(header);
+    return true;
+  } catch {
+    return false;
+  }
 }
 
 function checkNumbers(environment: OtelEnvironment): void {

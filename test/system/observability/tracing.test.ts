@@ -199,15 +199,24 @@ test('OTEL_* variables whose values do not work → a warning for each, and no l
     OTEL_EXPORTER_OTLP_TIMEOUT: '-1',
     OTEL_EXPORTER_OTLP_COMPRESSION: 'zip',
     OTEL_EXPORTER_OTLP_CERTIFICATE: '/nowhere/ca.pem',
+    OTEL_EXPORTER_OTLP_HEADERS: 'x-tenant=plants,authorization: Secret',
   };
   const service = await installation.serve({ env });
   await fetch(`${service.url}/plants`);
   assert.equal((await service.stop()).code, 0);
   assert.equal(collector.spans().length, 1, JSON.stringify(service.log));
   const warnings = service.log.filter(({ msg }) => msg === WARNED).map(({ warning }) => String(warning));
-  for (const pattern of [/SAMPLER/, /maxQueueSize/, /OTLP_TIMEOUT/, /COMPRESSION/, /root certificate/])
+  for (const pattern of [
+    /SAMPLER/,
+    /maxQueueSize/,
+    /OTLP_TIMEOUT/,
+    /COMPRESSION/,
+    /root certificate/,
+    /OTLP_HEADERS/,
+  ])
     assert.equal(warnings.filter((warning) => pattern.test(warning)).length, 1, warnings.join('\n'));
   assert.ok(!service.log.some(({ msg }) => msg === NOT_SENT));
+  assert.ok(!warnings.join().includes('Secret'));
 });
 
 test('collector accepts connections and never responds → requests and shutdown are not delayed', async (t) => {

@@ -1,4 +1,4 @@
-import { constants, openSync, writeSync } from 'node:fs';
+import { closeSync, constants, fstatSync, openSync, readSync, writeSync } from 'node:fs';
 import { codeOf, messageOf } from '../thrown-errors.ts';
 
 const STDOUT = 1;
@@ -60,7 +60,7 @@ interface LogWriter extends LogDestination {
  */
 export function createLogWriter({ isTerminal, minWrite, onDropped }: LogWriterOptions): LogWriter {
   const output = openOutput(isTerminal);
-  let buffered = '';
+  let buffered = endsWithinLine() ? '\n' : '';
   /** The unwritten bytes of the last write. */
   let rest = NOTHING;
   let flushAt = minWrite;
@@ -136,6 +136,26 @@ export function createLogWriter({ isTerminal, minWrite, onDropped }: LogWriterOp
     dropped: () => dropped,
     reportDropped,
   };
+}
+
+/**
+ * True if standard output is a file that ends within a line, as after the end of a process on a full disk. False if it
+ * cannot be read, as on other systems than Linux.
+ */
+function endsWithinLine(): boolean {
+  const output = fstatSync(STDOUT);
+  if (!output.isFile() || output.size === 0) return false;
+  try {
+    const file = openSync('/proc/self/fd/1', 'r');
+    try {
+      const last = Buffer.alloc(1);
+      return readSync(file, last, 0, 1, output.size - 1) === 1 && last.toString() !== '\n';
+    } finally {
+      closeSync(file);
+    }
+  } catch {
+    return false;
+  }
 }
 
 /** Returns a file descriptor of standard output whose writes do not wait for a reader. */

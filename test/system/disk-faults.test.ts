@@ -515,6 +515,8 @@ async function list(service: Service, token: string): Promise<Listed | undefined
   }
 }
 
+type Wrap = (command: readonly string[]) => readonly string[];
+
 describe('no disk space for the log', CAN_LIFT_LIMITS, () => {
   it('the service continues; stderr reports it once, and buffered lines are written after space is freed', async (t) => {
     const installation = await newInstallation(t);
@@ -553,5 +555,41 @@ describe('no disk space for the log', CAN_LIFT_LIMITS, () => {
     const { code, stderr } = await endOf(service);
     assert.equal(code, 0);
     assert.match(stderr, /^plant-store: the log cannot be written: EFBIG: [^\n]+\n$/);
+  });
+
+  it('the process ends within a line → the next start begins another line', async (t) => {
+    const { folder, start } = await newInstallation(t);
+    const file = join(folder, 'log');
+    const append: Wrap = (command) => ['bash', '-c', 'exec "$@" >> "$0"', file, ...command];
+    const serve = (wrap: Wrap) =>
+      start(['serve', '--port', '0', '--admin-port', '0'], { env: PRODUCTION, wrap });
+    const earlier = `${'x'.repeat(1_023)}\n`.repeat(1_024).slice(20);
+    await writeFile(file, earlier);
+
+    const full = serve((command) => limitedFiles(append(command), 1_024));
+    await until(() => full.output.stderr.includes('the log cannot be written'));
+    full.kill('SIGTERM');
+    assert.equal((await endOf(full)).code, 0);
+    const [torn, ...none] = (await readFile(file, 'utf8')).slice(earlier.length).split('\n');
+    assert.deepEqual([torn?.length, none], [20, []]);
+
+    const service = serve(append);
+    const added = async (): Promise<readonly string[]> =>
+      (await readFile(file, 'utf8')).slice(earlier.length).split('\n').slice(0, -1);
+    await until(async () => (await added()).some((line) => line.includes('"msg":"serving"')));
+    service.kill('SIGTERM');
+    assert.equal((await endOf(service)).code, 0);
+    const [first, ...lines] = await added();
+    assert.equal(first, torn);
+    const messages = lines.map((line): unknown => JSON.parse(line).msg);
+    assert.ok(messages.includes('serving'), messages.join());
+
+    // After a whole line, no empty one.
+    const again = serve(append);
+    const count = (await added()).length;
+    await until(async () => (await added()).slice(count).some((line) => line.includes('"msg":"serving"')));
+    again.kill('SIGTERM');
+    await endOf(again);
+    assert.ok(!(await added()).includes(''));
   });
 });

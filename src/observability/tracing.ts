@@ -18,7 +18,6 @@ import type { FastifyInstance, FastifyReply, FastifyRequest, HookHandlerDoneFunc
 import { version } from '../packaged-files.ts';
 import { within } from '../running-time.ts';
 import type { Store } from '../store/store.ts';
-import { messageOf } from '../thrown-errors.ts';
 
 export interface Tracing {
   /**
@@ -55,15 +54,23 @@ function jsonIn(part: unknown): Record<string, unknown> {
   }
 }
 
-/** Returns a report as a line of text, without stacks and binary data. */
+/** Returns the parts of a report as one line of text, without stacks, bodies of responses and binary data. */
 function textOf(report: Report): string {
-  const texts = report.map((part) => {
-    if (part instanceof Error) return part.message;
-    if (typeof part !== 'string') return '';
-    const { message, errorMessage } = jsonIn(part);
-    return errorMessage ?? message ?? part;
-  });
-  return texts.join(' ').trim();
+  return report.map(textOfPart).join(' ').trim();
+}
+
+function textOfPart(part: unknown): unknown {
+  if (part instanceof Error) return textOfError({ ...part, message: part.message });
+  if (typeof part !== 'string') return '';
+  return part.startsWith('{') ? textOfError(jsonIn(part)) : part;
+}
+
+/** Returns the text of an exception, or of what a collector did not accept. */
+function textOfError({ code, name, message, errorMessage }: Readonly<Record<string, unknown>>): unknown {
+  const text = errorMessage || message;
+  const status = /^\d{3}$/.exec(String(code))?.[0];
+  if (status === undefined) return text || code || name || '';
+  return `HTTP ${status} ${text || ''}`.trim();
 }
 
 /** Returns the number of spans that a warning reports as without room in the queue. */
@@ -224,7 +231,7 @@ export function startTracing({ onMisconfigured, onWarning, onSpansLost }: Tracin
   async function close(maxMs: number): Promise<void> {
     const shutdown = provider.shutdown().catch(async (error: unknown) => {
       await exporter.forceFlush();
-      reportFailure(messageOf(error));
+      reportFailure(textOf([error]));
     });
     // The SDK reports a failed export only after its end.
     await within(

@@ -239,7 +239,8 @@ test('collector accepts connections and never responds → requests and shutdown
 test('collector unreachable → a line in the log', async (t) => {
   const installation = await newInstallation(t);
   const env = {
-    OTEL_EXPORTER_OTLP_ENDPOINT: `http://127.0.0.1:${await freePort()}`,
+    // A name with several addresses gives an error without a message.
+    OTEL_EXPORTER_OTLP_ENDPOINT: `http://localhost:${await freePort()}`,
     OTEL_EXPORTER_OTLP_TIMEOUT: '300',
     OTEL_BSP_SCHEDULE_DELAY: '100',
   };
@@ -256,7 +257,8 @@ test('collector rejects all spans → one line a minute and one at the stop, wit
   let rejected = 0;
   const url = await serve(t, (request, response) => {
     rejected += 1;
-    request.resume().on('end', () => void response.writeHead(400).end());
+    // Without a reason phrase, as in HTTP/2.
+    request.resume().on('end', () => void response.writeHead(403, '').end('no such key'));
   });
   const installation = await newInstallation(t);
   const service = await installation.serve({
@@ -268,13 +270,16 @@ test('collector rejects all spans → one line a minute and one at the stop, wit
   assert.equal((await service.stop()).code, 0);
   const problems = service.log.filter(isProblem);
   assert.equal(problems.length, 2);
-  for (const { spans } of problems) assert.ok(Number(spans) >= 1);
+  for (const { spans, problem } of problems) {
+    assert.ok(Number(spans) >= 1);
+    assert.equal(problem, 'HTTP 403');
+  }
   assert.equal(service.log.at(-1)?.msg, 'stopped');
 });
 
 test('collector rejects the spans that a stop sends → their number is logged before the stop', async (t) => {
   const url = await serve(t, (request, response) => {
-    request.resume().on('end', () => void response.writeHead(400).end());
+    request.resume().on('end', () => void response.writeHead(401, 'No Key').end());
   });
   const installation = await newInstallation(t);
   const service = await installation.serve({
@@ -283,6 +288,7 @@ test('collector rejects the spans that a stop sends → their number is logged b
   for (let requests = 0; requests < 3; requests += 1) await fetch(`${service.url}/plants`);
   assert.equal((await service.stop()).code, 0);
   assert.deepEqual(spansLostIn(service.log), [3]);
+  assert.equal(service.log.find(({ msg }) => msg === NOT_SENT)?.problem, 'HTTP 401 No Key');
   assert.equal(service.log.at(-1)?.msg, 'stopped');
 });
 
@@ -294,6 +300,7 @@ function partialSuccess(rejectedSpans: number, errorMessage: string): Buffer {
 
 for (const [what, body, msg, text, spans] of [
   ['a part of the spans', partialSuccess(2, 'over the quota'), NOT_SENT, /over the quota$/, 2],
+  ['a part of the spans, without a message', partialSuccess(2, ''), NOT_SENT, /^[^{]*$/, 2],
   ['all spans, with a warning', partialSuccess(0, 'near the quota'), WARNED, /near the quota$/, undefined],
   ['all spans, but its response is malformed', 'OK', WARNED, /could not deserialize .*wire type/, undefined],
 ] as const) {

@@ -43,6 +43,9 @@ interface TracingReports {
   onSpansLost(problem: string, spans: number): void;
 }
 
+/** Methods that the OpenTelemetry conventions for HTTP know: those of RFC 9110, PATCH and QUERY. */
+const KNOWN_METHODS = 'GET HEAD POST PUT DELETE CONNECT OPTIONS TRACE PATCH QUERY'.split(' ');
+
 /** Arguments of a report of the SDK. It has an exception, and what a collector did not accept, as a JSON object. */
 type Report = readonly unknown[];
 
@@ -165,15 +168,18 @@ export function startTracing({ onMisconfigured, onWarning, onSpansLost }: Tracin
   function begin(request: FastifyRequest): void {
     const { method, headers, protocol, routeOptions } = request;
     const route = routeOptions.url;
+    const isKnown = KNOWN_METHODS.includes(method);
     const parent = propagation.extract(ROOT_CONTEXT, headers);
     const attributes = {
-      'http.request.method': method,
+      'http.request.method': isKnown ? method : '_OTHER',
+      ...(!isKnown && { 'http.request.method_original': method }),
       'url.scheme': protocol,
       'network.protocol.version': request.raw.httpVersion,
       'plant_store.request_id': request.id,
       ...(route !== undefined && { 'http.route': route }),
     };
-    const name = route === undefined ? method : `${method} ${route}`;
+    const shownMethod = isKnown ? method : 'HTTP';
+    const name = route === undefined ? shownMethod : `${shownMethod} ${route}`;
     const span = tracer.startSpan(name, { kind: SpanKind.SERVER, attributes }, parent);
     contexts.set(request, trace.setSpan(parent, span));
     request.traceId = span.spanContext().traceId;

@@ -171,6 +171,34 @@ test('client disconnects while its list is sent → the span says so, and has no
   );
 });
 
+test('methods that the conventions do not know → _OTHER, and HTTP in the name of the span', async (t) => {
+  const installation = await newInstallation(t);
+  const collector = await startCollector(t);
+  const service = await installation.serve({ env: { OTEL_EXPORTER_OTLP_ENDPOINT: collector.url } });
+  const wire = openWire(service.url);
+  t.after(() => wire.destroy());
+  const asked = [
+    ['PATCH', '/plants', 'PATCH', undefined, 'PATCH'],
+    ['PROPFIND', '/plants', '_OTHER', 'PROPFIND', 'HTTP'],
+    ['M-SEARCH', '/nothing', '_OTHER', 'M-SEARCH', 'HTTP'],
+  ] as const;
+  for (const [method, path] of asked) {
+    wire.send(renderRequest({ method, path, headers: [['connection', 'keep-alive']] }));
+    await wire.answer();
+  }
+  await service.stop();
+  assert.deepEqual(
+    collector
+      .spans()
+      .map(({ name, attributes }) => [
+        attributes['http.request.method'],
+        attributes['http.request.method_original'],
+        name.split(' ')[0],
+      ]),
+    asked.map(([, , ...expected]) => expected),
+  );
+});
+
 test('OTEL_* variables → set the service name and the sampling ratio', async (t) => {
   const installation = await newInstallation(t);
   const collector = await startCollector(t);

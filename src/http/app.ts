@@ -6,7 +6,12 @@ import type { Metrics } from '../observability/metrics.ts';
 import type { Store } from '../store/store.ts';
 import type { Scope } from '../token.ts';
 import { addApiReference } from './api-reference.ts';
-import { type Authentication, createAuthentication, type VerifyJwt } from './auth/authentication.ts';
+import {
+  type Authentication,
+  createAuthentication,
+  type LookupClient,
+  type VerifyJwt,
+} from './auth/authentication.ts';
 import { createLastUse } from './auth/last-use.ts';
 import { createRejectedTokens, limitRequests } from './auth/rate-limit.ts';
 import type { BatchedResponse } from './batched-response.ts';
@@ -65,8 +70,8 @@ interface AppOptions extends Pick<Required<HttpAppOptions>, SharedOptions> {
 }
 
 /**
- * Max JWTs that are verified at the same time, not counting those that were accepted at their last lookup. Node's thread
- * pool has four threads: more verifications would be queued there before those of accepted tokens.
+ * Max JWTs that are verified at the same time: as many of those that were accepted at their last lookup, and as many
+ * others. Node's thread pool has four threads, and its queue knows no owners.
  */
 export const JWT_CHECKS_AT_ONCE = 4;
 
@@ -116,23 +121,29 @@ export function createApp(options: AppOptions): FastifyInstance {
     reads: createAdmission(limits.maxInFlight, waitForLoopBudget),
     writes: createAdmission(limits.maxInFlight, waitForLoopBudget),
   };
-  // Anyone can send unknown tokens. Their lookups have a separate limit and loop budget, which networks share.
-  const knownLookups = createAdmission(limits.maxInFlight, waitForLoopBudget);
-  const otherLookups = createAdmission(limits.maxInFlight, createLoopBudget());
-  const limitVerifications = createTaskLimit(JWT_CHECKS_AT_ONCE);
+  // Anyone can send unknown tokens. Their lookups have separate limits and a separate loop budget, which networks share.
+  const acceptedTokens = {
+    lookups: createAdmission(limits.maxInFlight, waitForLoopBudget),
+    verifications: createTaskLimit(JWT_CHECKS_AT_ONCE),
+  };
+  const otherTokens = {
+    lookups: createAdmission(limits.maxInFlight, createLoopBudget()),
+    verifications: createTaskLimit(JWT_CHECKS_AT_ONCE),
+  };
+  const limitsOf = ({ wasAccepted }: LookupClient) => (wasAccepted ? acceptedTokens : otherTokens);
   // Tokens that wait for keys of the identity provider take no places of lookups.
   const keyWaits = createAdmission(limits.maxInFlight, () => undefined);
   const authentication = createAuthentication({
-    findToken: (digest, network) =>
-      (network === undefined ? knownLookups : otherLookups).run(network, () => store.findToken(digest)),
+    findToken: (digest, client) => limitsOf(client).lookups.run(client.key, () => store.findToken(digest)),
     verifyJwt,
-    jwtLimitsOf: (network) =>
-      network === undefined
-        ? { verify: (work) => knownLookups.run(network, work), wait: (work) => work() }
-        : {
-            verify: (work) => otherLookups.run(network, () => limitVerifications(work)),
-            wait: (work) => keyWaits.run(network, work),
-          },
+    jwtLimitsOf: (client) => {
+      const { lookups, verifications } = limitsOf(client);
+      const { wasAccepted, key } = client;
+      return {
+        verify: (work) => lookups.run(key, () => verifications(work, key)),
+        wait: (work) => (wasAccepted ? work() : keyWaits.run(key, work)),
+      };
+    },
     now,
     onLookup: metrics.tokenLookedUp,
     audit,

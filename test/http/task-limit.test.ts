@@ -30,6 +30,20 @@ describe('a limit of two tasks', () => {
     );
   });
 
+  it('lets owners take turns when tasks are queued', async () => {
+    const limited = createTaskLimit(2);
+    const started: string[] = [];
+    const run = (owner: string, count: number) =>
+      Array.from({ length: count }, (_, index) =>
+        limited(async () => {
+          started.push(`${owner} ${index}`);
+          await setImmediate();
+        }, owner),
+      );
+    await Promise.all([...run('alice', 5), ...run('bob', 2)]);
+    assert.deepEqual(started, ['alice 0', 'alice 1', 'alice 2', 'bob 0', 'alice 3', 'bob 1', 'alice 4']);
+  });
+
   it('rejects a task that is queued for too long with 50301, never starts it, and loses no place', async (t) => {
     t.mock.timers.enable({ apis: ['setTimeout'] });
     const limited = createTaskLimit(2);

@@ -56,6 +56,14 @@ export type Grant = Pick<FoundToken, 'owner' | 'scopes' | 'expiresAt' | 'revoked
 /** Runs `work` within a limit. Rejects with an ApiError (50301) if the limit is reached. */
 export type Run = <T>(work: () => Promise<T>) => Promise<T>;
 
+/** Who the lookup of a token counts for. */
+export interface LookupClient {
+  /** True for a token that was accepted at its last lookup. */
+  readonly wasAccepted: boolean;
+  /** Owner of such a token. For any other token, the network of the client. */
+  readonly key: string;
+}
+
 /** Limits of the verification of a JWT. */
 interface JwtLimits {
   /** Runs the work: checking the signature and the claims. */
@@ -84,14 +92,10 @@ interface Lookup {
 }
 
 interface AuthenticationOptions {
-  /**
-   * Finds a token of the service. `network` is that of the client, or undefined for a token that was accepted
-   * at its last lookup.
-   */
-  readonly findToken: (digest: Uint8Array, network: string | undefined) => ReturnType<Store['findToken']>;
+  /** Finds a token of the service. */
+  readonly findToken: (digest: Uint8Array, client: LookupClient) => ReturnType<Store['findToken']>;
   readonly verifyJwt: VerifyJwt | undefined;
-  /** Returns the limits of the verification of a JWT. `network` is as in `findToken`. */
-  readonly jwtLimitsOf: (network: string | undefined) => JwtLimits;
+  readonly jwtLimitsOf: (client: LookupClient) => JwtLimits;
   /**
    * Returns milliseconds since the epoch. A cached token ages by this clock too, since a monotonic clock stands still
    * while the machine sleeps.
@@ -153,20 +157,21 @@ export function createAuthentication({
     const isLocal = isWellFormedSecret(secret);
     if (!isLocal && verifyJwt === undefined) return undefined;
     onLookup(false);
-    const network = rejectedTokens.wasAccepted(digest) ? undefined : networkOf(request.ip);
-    if (!isLocal) return verifyJwt?.(secret, jwtLimitsOf(network));
+    const owner = rejectedTokens.acceptedOwner(digest);
+    const client = { wasAccepted: owner !== undefined, key: owner ?? networkOf(request.ip) };
+    if (!isLocal) return verifyJwt?.(secret, jwtLimitsOf(client));
     try {
-      return await findToken(Buffer.from(digest, 'base64'), network);
+      return await findToken(Buffer.from(digest, 'base64'), client);
     } catch (error: unknown) {
       throw withNothingStored(error);
     }
   }
 
   /**
-   * Sets the caller of a request. Throws an ApiError (40101 or 40300) if the token does not grant the scope at this
-   * time.
+   * Sets the caller of a request and returns it. Throws an ApiError (40101 or 40300) if the token does not grant the
+   * scope at this time.
    */
-  function admit(request: FastifyRequest, secret: string, lookup: Lookup, scope: Scope, at: number): void {
+  function admit(request: FastifyRequest, secret: string, lookup: Lookup, scope: Scope, at: number): Grant {
     const { found: grant } = lookup;
     if (grant === undefined || !isValid(grant, at)) {
       const reason = grant === undefined ? 'unknown' : grant.revokedAt === null ? 'expired' : 'revoked';
@@ -183,6 +188,7 @@ export function createAuthentication({
     request.caller = grant;
     if (at >= lookup.recordUseFrom && 'id' in grant)
       lookup.recordUseFrom = recordUse(grant, at, () => sourceOf(request));
+    return grant;
   }
 
   function require(scope: Scope): RequestHook {
@@ -204,8 +210,8 @@ export function createAuthentication({
       pending.answer
         .then(
           () => {
-            admit(request, secret, pending, scope, now());
-            rejectedTokens.accepted(digest);
+            const { owner } = admit(request, secret, pending, scope, now());
+            rejectedTokens.accepted(digest, owner);
           },
           (error: unknown) => {
             rejectedTokens.undecided(request.ip, digest);

@@ -53,9 +53,9 @@ export interface RejectedTokens {
    * token, which may be valid. Ignores a token that was accepted at its last lookup.
    */
   undecided(address: string, digest: string): void;
-  accepted(digest: string): void;
-  /** Returns true for a token that was accepted at its last lookup. */
-  wasAccepted(digest: string): boolean;
+  accepted(digest: string, owner: string): void;
+  /** Returns the owner of a token that was accepted at its last lookup, and undefined for any other token. */
+  acceptedOwner(digest: string): string | undefined;
 }
 
 /**
@@ -67,7 +67,8 @@ export function createRejectedTokens(limit: number, monotonicNow: Clock): Reject
   const max = limit === 0 ? Number.POSITIVE_INFINITY : limit;
   const ofAddress = createRate(max, monotonicNow);
   const ofToken = createRate(max, monotonicNow);
-  const accepted = new LRUCache<string, true>({ max: MAX_ENTRIES });
+  /** Owners of accepted tokens, by digest. */
+  const accepted = new LRUCache<string, string>({ max: MAX_ENTRIES });
   return {
     rejectBeyond: (address, digest) => {
       if (accepted.has(digest)) return;
@@ -85,8 +86,8 @@ export function createRejectedTokens(limit: number, monotonicNow: Clock): Reject
       const network = networkOf(address);
       if (ofToken.count(`undecided ${network} ${digest}`) === 1) ofAddress.count(network);
     },
-    accepted: (digest) => accepted.set(digest, true),
-    wasAccepted: (digest) => accepted.has(digest),
+    accepted: (digest, owner) => accepted.set(digest, owner),
+    acceptedOwner: (digest) => accepted.get(digest),
   };
 }
 

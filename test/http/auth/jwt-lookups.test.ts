@@ -59,6 +59,13 @@ async function start(t: TestContext, maxInFlight = LIMIT) {
     service,
     jwtBy,
     known,
+    /** Several tokens of one owner that were valid before. */
+    acceptedBefore: async (count: number) => {
+      const tokens = await Promise.all(Array.from({ length: count }, () => jwtBy(key)));
+      for (const token of tokens) assert.equal((await list(service, '192.0.2.9', token)).status, 200);
+      service.clock.now += TOKEN_FRESH_MS;
+      return tokens;
+    },
     holdProvider: () => {
       held = [];
       service.clock.monotonic += COOLDOWN_MS;
@@ -77,10 +84,10 @@ async function list({ url }: TestService, address: string, token: string): Promi
   return { status: response.status, text: await response.text() };
 }
 
-/** Holds the verification of signatures of forged tokens. */
-function holdForged(t: TestContext, forged: readonly string[]) {
+/** Holds the verification of signatures of these tokens. */
+function holdVerifications(t: TestContext, tokens: readonly string[]) {
   const { promise: released, resolve: release } = Promise.withResolvers<void>();
-  const signatures = new Set(forged.map((token) => token.split('.').at(-1)));
+  const signatures = new Set(tokens.map((token) => token.split('.').at(-1)));
   const verify = webcrypto.subtle.verify.bind(webcrypto.subtle);
   let begun = 0;
   t.mock.method(webcrypto.subtle, 'verify', async (...args: Parameters<typeof verify>) => {
@@ -107,7 +114,7 @@ async function statusesOf(all: readonly Promise<Answer>[]): Promise<readonly num
 test('forged tokens at the limit of lookups → 50301; tokens that were valid before are looked up', async (t) => {
   const { service, jwtBy, known } = await start(t);
   const forged = await Promise.all(Array.from({ length: LIMIT + 1 }, () => jwtBy(otherKey)));
-  const { release } = holdForged(t, forged);
+  const { release } = holdVerifications(t, forged);
   const all = sendAll(service, forged);
   assert.match((await Promise.race(all)).text, OVERLOADED);
   assert.match((await list(service, '192.0.2.8', await jwtBy(key))).text, OVERLOADED);
@@ -122,7 +129,7 @@ test('forged tokens at the limit of lookups → 50301; tokens that were valid be
 test('forged tokens of an address above three quarters of the limit → 50301', async (t) => {
   const { service, jwtBy } = await start(t);
   const forged = await Promise.all(Array.from({ length: LIMIT }, () => jwtBy(otherKey)));
-  const { release } = holdForged(t, forged);
+  const { release } = holdVerifications(t, forged);
   const all = forged.map((token) => list(service, '192.0.2.1', token));
   assert.match((await Promise.race(all)).text, /"too many requests of this owner or address are in flight/);
   assert.equal((await list(service, '192.0.2.2', await jwtBy(key))).status, 200);
@@ -133,13 +140,36 @@ test('forged tokens of an address above three quarters of the limit → 50301', 
 test('many forged tokens → few are verified at once, the others wait', async (t) => {
   const { service, jwtBy, known } = await start(t, 2 * JWT_CHECKS_AT_ONCE);
   const forged = await Promise.all(Array.from({ length: JWT_CHECKS_AT_ONCE + 2 }, () => jwtBy(otherKey)));
-  const { begun, release } = holdForged(t, forged);
+  const { begun, release } = holdVerifications(t, forged);
   const all = sendAll(service, forged);
   await until(() => begun() === JWT_CHECKS_AT_ONCE);
   assert.equal((await list(service, '192.0.2.9', known.jwt)).status, 200);
   assert.equal(begun(), JWT_CHECKS_AT_ONCE);
   release();
   assert.deepEqual(new Set(await statusesOf(all)), new Set([401]));
+});
+
+test('an owner above three quarters of the limit, tokens that were valid before → 50301; other owners get the rest', async (t) => {
+  const { service, known, acceptedBefore } = await start(t);
+  const tokens = await acceptedBefore(LIMIT);
+  const { release } = holdVerifications(t, tokens);
+  const all = sendAll(service, tokens);
+  assert.match((await Promise.race(all)).text, /"too many requests of this owner or address are in flight/);
+  assert.equal((await list(service, '192.0.2.9', known.local)).status, 200);
+  release();
+  assert.deepEqual(await statusesOf(all), [200, 200, 200, 503]);
+});
+
+test('many tokens that were valid before → few are verified at once, the others wait', async (t) => {
+  const { service, known, acceptedBefore } = await start(t, 2 * JWT_CHECKS_AT_ONCE);
+  const tokens = await acceptedBefore(JWT_CHECKS_AT_ONCE + 2);
+  const { begun, release } = holdVerifications(t, tokens);
+  const all = sendAll(service, tokens);
+  await until(() => begun() === JWT_CHECKS_AT_ONCE);
+  assert.equal((await list(service, '192.0.2.9', known.local)).status, 200);
+  assert.equal(begun(), JWT_CHECKS_AT_ONCE);
+  release();
+  assert.deepEqual(new Set(await statusesOf(all)), new Set([200]));
 });
 
 test('provider hangs, forged tokens with unknown keys → 50301 above the limit; known keys and other tokens work', async (t) => {

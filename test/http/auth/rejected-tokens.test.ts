@@ -80,7 +80,7 @@ describe('invalid tokens of an address', () => {
 
 test('a token that was valid before → not limited, until it is rejected', () => {
   const { tokens } = limited(1);
-  tokens.accepted('known');
+  tokens.accepted('known', 'alice');
   assert.ok(send(tokens, '192.0.2.1', 'a'));
   assert.notEqual(answerTo(tokens, '192.0.2.1', 'b'), undefined);
   assert.ok(send(tokens, '192.0.2.1', 'known'));
@@ -89,7 +89,7 @@ test('a token that was valid before → not limited, until it is rejected', () =
 
 test('lookup failed → the token counts once for its address, and is not limited', () => {
   const { tokens } = limited(2);
-  tokens.accepted('known');
+  tokens.accepted('known', 'alice');
   for (let times = 0; times < 3; times += 1) {
     tokens.undecided('192.0.2.1', 'a');
     tokens.undecided('192.0.2.1', 'known');
@@ -104,5 +104,5 @@ test('lookup failed → the token counts once for its address, and is not limite
 test('limit 0 → no limit', () => {
   const { tokens } = limited(0);
   for (let count = 0; count < 100; count += 1) assert.ok(send(tokens, '192.0.2.1', 'a'));
-  tokens.accepted('a');
+  tokens.accepted('a', 'alice');
 });

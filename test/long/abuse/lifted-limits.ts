@@ -239,8 +239,8 @@ export const LIFTED: readonly LiftedLimit[] = [
     edits: [
       {
         file: 'src/http/auth/authentication.ts',
-        from: 'rejectedTokens.wasAccepted(digest) ? undefined : networkOf(request.ip)',
-        to: 'networkOf(request.ip)',
+        from: 'const owner = rejectedTokens.acceptedOwner(digest);',
+        to: 'const owner = undefined;',
       },
     ],
   },
@@ -251,7 +251,7 @@ export const LIFTED: readonly LiftedLimit[] = [
     edits: [
       {
         file: 'src/http/app.ts',
-        from: 'otherLookups.run(network, () => limitVerifications(work))',
+        from: 'lookups.run(key, () => verifications(work, key))',
         to: 'work()',
       },
     ],

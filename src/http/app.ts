@@ -6,12 +6,7 @@ import type { Metrics } from '../observability/metrics.ts';
 import type { Store } from '../store/store.ts';
 import type { Scope } from '../token.ts';
 import { addApiReference } from './api-reference.ts';
-import {
-  type Authentication,
-  createAuthentication,
-  type LookupClient,
-  type VerifyJwt,
-} from './auth/authentication.ts';
+import { type Authentication, createAuthentication, type VerifyJwt } from './auth/authentication.ts';
 import { createLastUse } from './auth/last-use.ts';
 import { createRejectedTokens, limitRequests } from './auth/rate-limit.ts';
 import type { BatchedResponse } from './batched-response.ts';
@@ -75,6 +70,8 @@ interface AppOptions extends Pick<Required<HttpAppOptions>, SharedOptions> {
  */
 export const JWT_CHECKS_AT_ONCE = 4;
 
+const UNLIMITED: Pick<Admission, 'run'> = { run: (_owner, work) => work() };
+
 /** Memory for clients that read the script of the API reference, as a share of that for lists. */
 export const REFERENCE_SHARE = 1 / 8;
 
@@ -114,6 +111,7 @@ export function createApp(options: AppOptions): FastifyInstance {
     },
   });
   app.decorateRequest('caller', undefined);
+  app.decorateRequest('tokenConfirmedAt', 0);
   // Reads and writes share one loop budget (handler time per event-loop iteration). Their concurrency limits
   // are separate, so lists still work while a lock or a slow disk blocks writes.
   const waitForLoopBudget = createLoopBudget();
@@ -130,18 +128,23 @@ export function createApp(options: AppOptions): FastifyInstance {
     lookups: createAdmission(limits.maxInFlight, createLoopBudget()),
     verifications: createTaskLimit(JWT_CHECKS_AT_ONCE),
   };
-  const limitsOf = ({ wasAccepted }: LookupClient) => (wasAccepted ? acceptedTokens : otherTokens);
+  const tokenLimits = {
+    // Without a limit, since an overload would break off lists: their number is limited, and so are their lookups.
+    running: { ...acceptedTokens, lookups: UNLIMITED },
+    accepted: acceptedTokens,
+    other: otherTokens,
+  };
   // Tokens that wait for keys of the identity provider take no places of lookups.
   const keyWaits = createAdmission(limits.maxInFlight, () => undefined);
   const authentication = createAuthentication({
-    findToken: (digest, client) => limitsOf(client).lookups.run(client.key, () => store.findToken(digest)),
+    findToken: (digest, client) =>
+      tokenLimits[client.kind].lookups.run(client.key, () => store.findToken(digest)),
     verifyJwt,
-    jwtLimitsOf: (client) => {
-      const { lookups, verifications } = limitsOf(client);
-      const { wasAccepted, key } = client;
+    jwtLimitsOf: ({ kind, key }) => {
+      const { lookups, verifications } = tokenLimits[kind];
       return {
         verify: (work) => lookups.run(key, () => verifications(work, key)),
-        wait: (work) => (wasAccepted ? work() : keyWaits.run(key, work)),
+        wait: (work) => (kind === 'other' ? keyWaits.run(key, work) : work()),
       };
     },
     now,
@@ -196,10 +199,13 @@ function addRoutes(
   const document = renderOpenApi(operations, basePath);
   const methods = collectMethods(scope);
   const sendBufferLimit = new SendBufferLimit(limits.sendBufferLimit, OWNER_SHARE);
-  const sendPieces = createSendPieces((request, error) => {
+  function onBrokenOff(request: FastifyRequest, error: unknown): void {
+    // A list may fail twice: by the next page and by the check of its token.
+    if (request.brokenOff !== undefined) return;
     request.brokenOff = toApiError(error);
     if (request.brokenOff.code >= 50000) logFailure(log, request, error);
-  });
+  }
+  const sendPieces = createSendPieces(onBrokenOff);
   const admissionOf: Readonly<Record<Scope, Admission>> = { 'plants:read': reads, 'plants:write': writes };
   const rates =
     limits.tokenRateLimit === 0 ? [] : [limitRequests(limits.tokenRateLimit, options.monotonicNow)];
@@ -237,6 +243,7 @@ function addRoutes(
       sendPieces,
       waitForPageSlot: createPageSlots(),
       recheck: (request) => authentication.recheck(request, listPlantsOperation.scope),
+      onBrokenOff,
     }),
   );
   serve(deletePlantOperation, deletePlant(store));

@@ -6,7 +6,7 @@ import type { Audit, AuditSource } from '../../observability/audit-log.ts';
 import { type Store, withNothingStored } from '../../store/store.ts';
 import { type FoundToken, isValid, isWellFormedSecret, type Scope } from '../../token.ts';
 import { countOf } from '../header-names.ts';
-import type { RequestHook } from '../operation.ts';
+import { ownerOf, type RequestHook } from '../operation.ts';
 import type { RecordUse } from './last-use.ts';
 import { networkOf, type RejectedTokens } from './rate-limit.ts';
 
@@ -15,6 +15,11 @@ import { networkOf, type RejectedTokens } from './rate-limit.ts';
  * `RECHECK_MS` (list-plants.ts). The sum must be below a second.
  */
 export const TOKEN_FRESH_MS = 500;
+/**
+ * Age in milliseconds of the last successful lookup of a token from which a failed lookup ends a list. The next lookup
+ * comes up to `RECHECK_MS` later, still within a second.
+ */
+export const CONFIRMED_MS = 800;
 export const TOKENS_CACHED = 10_000;
 /** Max characters of all cached tokens. A JWT has up to 8 KiB. */
 export const CHARACTERS_CACHED = 8 * 1_024 * 1_024;
@@ -37,6 +42,13 @@ const invalidToken = new ApiError(40101, 'invalid token: unknown, malformed, exp
   'www-authenticate': `${CHALLENGE}, error="invalid_token"`,
 });
 
+declare module 'fastify' {
+  interface FastifyRequest {
+    /** Time when the last successful lookup of the token began, in milliseconds since the epoch. */
+    tokenConfirmedAt: number;
+  }
+}
+
 export interface Authentication {
   /**
    * Returns a hook that requires a valid bearer token (RFC 6750) with this scope, and sets `request.caller`.
@@ -45,7 +57,7 @@ export interface Authentication {
   /**
    * Checks again, while a request runs, that its token grants the scope. Looks up each token up to twice a
    * second. Rejects with an ApiError (40101 or 40300) if the scope is no longer granted. If the lookup fails,
-   * the request continues.
+   * rejects with its error, unless a lookup within the last `CONFIRMED_MS` has succeeded.
    */
   recheck(request: FastifyRequest, scope: Scope): Promise<void>;
 }
@@ -57,10 +69,10 @@ export type Grant = Pick<FoundToken, 'owner' | 'scopes' | 'expiresAt' | 'revoked
 export type Run = <T>(work: () => Promise<T>) => Promise<T>;
 
 /** Who the lookup of a token counts for. */
-export interface LookupClient {
-  /** True for a token that was accepted at its last lookup. */
-  readonly wasAccepted: boolean;
-  /** Owner of such a token. For any other token, the network of the client. */
+interface LookupClient {
+  /** `running` is the token of a request that runs, `accepted` one that was accepted at its last lookup. */
+  readonly kind: 'running' | 'accepted' | 'other';
+  /** The owner of the token. For other tokens, the network of the client. */
   readonly key: string;
 }
 
@@ -132,8 +144,8 @@ export function createAuthentication({
     return lookup !== undefined && Math.abs(at - lookup.startedAt) < TOKEN_FRESH_MS ? lookup : undefined;
   }
 
-  function lookUp(request: FastifyRequest, secret: string, digest: string, startedAt: number): Lookup {
-    const answer = find(request, secret, digest);
+  function lookUp(secret: string, digest: string, client: LookupClient, startedAt: number): Lookup {
+    const answer = find(secret, digest, client);
     const started: Lookup = { digest, found: undefined, answer, startedAt, recordUseFrom: 0 };
     lookups.set(secret, started);
     started.answer.then(
@@ -150,21 +162,24 @@ export function createAuthentication({
   }
 
   async function find(
-    request: FastifyRequest,
     secret: string,
     digest: string,
+    client: LookupClient,
   ): Promise<FoundToken | Grant | undefined> {
     const isLocal = isWellFormedSecret(secret);
     if (!isLocal && verifyJwt === undefined) return undefined;
     onLookup(false);
-    const owner = rejectedTokens.acceptedOwner(digest);
-    const client = { wasAccepted: owner !== undefined, key: owner ?? networkOf(request.ip) };
     if (!isLocal) return verifyJwt?.(secret, jwtLimitsOf(client));
     try {
       return await findToken(Buffer.from(digest, 'base64'), client);
     } catch (error: unknown) {
       throw withNothingStored(error);
     }
+  }
+
+  function clientOf({ ip }: FastifyRequest, digest: string): LookupClient {
+    const owner = rejectedTokens.acceptedOwner(digest);
+    return owner === undefined ? { kind: 'other', key: networkOf(ip) } : { kind: 'accepted', key: owner };
   }
 
   /**
@@ -186,6 +201,7 @@ export function createAuthentication({
       throw tooNarrow(scope);
     }
     request.caller = grant;
+    request.tokenConfirmedAt = lookup.startedAt;
     if (at >= lookup.recordUseFrom && 'id' in grant)
       lookup.recordUseFrom = recordUse(grant, at, () => sourceOf(request));
     return grant;
@@ -206,7 +222,7 @@ export function createAuthentication({
       }
       const digest = known?.digest ?? digestOf(secret);
       rejectedTokens.rejectBeyond(request.ip, digest);
-      const pending = known ?? lookUp(request, secret, digest, at);
+      const pending = known ?? lookUp(secret, digest, clientOf(request, digest), at);
       pending.answer
         .then(
           () => {
@@ -225,12 +241,15 @@ export function createAuthentication({
   async function recheck(request: FastifyRequest, scope: Scope): Promise<void> {
     const secret = readSecret(request);
     const at = now();
-    const known = findFresh(secret, at) ?? lookUp(request, secret, digestOf(secret), at);
-    const isAnswered = await known.answer.then(
-      () => true,
-      () => false,
-    );
-    if (isAnswered) admit(request, secret, known, scope, now());
+    const client: LookupClient = { kind: 'running', key: ownerOf(request) };
+    const known = findFresh(secret, at) ?? lookUp(secret, digestOf(secret), client, at);
+    try {
+      await known.answer;
+    } catch (error: unknown) {
+      if (Math.abs(now() - request.tokenConfirmedAt) >= CONFIRMED_MS) throw error;
+      return;
+    }
+    admit(request, secret, known, scope, now());
   }
 
   return { require, recheck };

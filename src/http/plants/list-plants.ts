@@ -3,7 +3,7 @@ import { INT64_MAX, INT64_MIN, Plant } from '../../plant.ts';
 import { Type } from '../../schema.ts';
 import type { IdRange, Store } from '../../store/store.ts';
 import { type BatchedResponse, responseOf } from '../batched-response.ts';
-import { ClientGone, toApiError } from '../error-response.ts';
+import { ClientGone } from '../error-response.ts';
 import { type HandlerOf, type Operation, ownerOf } from '../operation.ts';
 import { asJson } from '../response-head.ts';
 import type { HeldBytes, SendBufferLimit } from '../send-buffer-limit.ts';
@@ -42,9 +42,10 @@ const SHORT_BYTES = PAGE_BYTES;
 
 /**
  * Milliseconds between token checks of a running list. A revocation takes effect within this interval plus
- * `TOKEN_FRESH_MS` (authentication.ts). The sum must be below a second, as docs/operations.md promises.
+ * `TOKEN_FRESH_MS`, or `CONFIRMED_MS` if lookups fail (authentication.ts). The sums must be below a second, as
+ * docs/operations.md promises.
  */
-export const RECHECK_MS = 400;
+export const RECHECK_MS = 150;
 
 const OPENING_BRACKET = 91;
 const COMMA = 44;
@@ -105,19 +106,22 @@ interface ListGuards {
   readonly sendPieces: SendPieces;
   /** Resolves when a list may read its next page. */
   readonly waitForPageSlot: WaitForPageSlot;
-  /** Rejects if the token of the request is no longer valid. */
+  /** Rejects if the token of the request is no longer valid, or cannot be checked. */
   readonly recheck: (request: FastifyRequest) => Promise<void>;
+  /** Called with the error that ends a list whose headers are sent. */
+  readonly onBrokenOff: (request: FastifyRequest, error: unknown) => void;
 }
 
 /**
  * Handles GET /plants. `path` is the public path of the list, for links. `onSent` gets the number of bytes of
- * each write. A list of several pages ends early if the client is gone or its token is revoked.
+ * each write. A list of several pages ends early if the client is gone or its token is revoked or
+ * cannot be checked.
  */
 export function listPlants(
   store: Store,
   path: string,
   onSent: (bytes: number) => void,
-  { sendBufferLimit, sendPieces, waitForPageSlot, recheck }: ListGuards,
+  { sendBufferLimit, sendPieces, waitForPageSlot, recheck, onBrokenOff }: ListGuards,
 ): HandlerOf<typeof listPlantsOperation> {
   const gatherLimited = createTaskLimit(CONCURRENT_GATHERS);
   const readLimited = createTaskLimit(CONCURRENT_READS);
@@ -201,7 +205,14 @@ export function listPlants(
       );
       await sendPieces(request, reply, sendAndFree(gathered));
     }
-    endWhenRevoked(request, response, () => recheck(request));
+    recheckWhileSent(response, async () => {
+      try {
+        await recheck(request);
+      } catch (error: unknown) {
+        onBrokenOff(request, error);
+        response.destroy();
+      }
+    });
     return undefined;
   };
 }
@@ -222,19 +233,10 @@ function addLink(
   reply.header('link', `<${path}?limit=${limit}&cursor=${encodeCursor(cutAt)}>; rel="next"`);
 }
 
-/** Ends a response when the token of its request is revoked, even while the client does not read. */
-function endWhenRevoked(
-  request: FastifyRequest,
-  response: BatchedResponse,
-  recheck: () => Promise<void>,
-): void {
+/** Calls `recheck` until the response is sent, even while the client does not read. */
+function recheckWhileSent(response: BatchedResponse, recheck: () => Promise<void>): void {
   if (response.destroyed) return;
-  const timer = setInterval(() => {
-    recheck().catch((error: unknown) => {
-      request.brokenOff = toApiError(error);
-      response.destroy();
-    });
-  }, RECHECK_MS);
+  const timer = setInterval(() => void recheck(), RECHECK_MS);
   response.once('close', () => clearInterval(timer));
 }
 

@@ -1,6 +1,8 @@
 import assert from 'node:assert/strict';
 import { webcrypto } from 'node:crypto';
+import { once } from 'node:events';
 import type { ServerResponse } from 'node:http';
+import { connect } from 'node:net';
 import { type TestContext, test } from 'node:test';
 import { JWT_CHECKS_AT_ONCE } from '../../../src/http/app.ts';
 import { TOKEN_FRESH_MS } from '../../../src/http/auth/authentication.ts';
@@ -10,6 +12,8 @@ import { until } from '../../support/patience.ts';
 import { AUDIENCE, newSigningKey, sign } from '../../support/servers/identity-provider.ts';
 import { serve } from '../../support/servers/stub-server.ts';
 import { bearer, startService, type TestService } from '../../support/service.ts';
+import { create as createPlant } from '../../support/store-setup.ts';
+import { createTokenIn } from '../../support/tokens.ts';
 
 /** Three quarters of it are the limit of an address. */
 const LIMIT = 4;
@@ -170,6 +174,27 @@ test('many tokens that were valid before → few are verified at once, the other
   assert.equal(begun(), JWT_CHECKS_AT_ONCE);
   release();
   assert.deepEqual(new Set(await statusesOf(all)), new Set([200]));
+});
+
+test('lookups at their limit → the token of a list that was begun is looked up, and its revocation ends the list', async (t) => {
+  const { service, known } = await start(t, 1);
+  const name = 'x'.repeat(100_000);
+  const plants = Array.from({ length: 100 }, (_, id) => createPlant(BigInt(id), { owner: 'bob', name }));
+  await Promise.all(plants.map((plant) => service.store.write(plant)));
+  const { secret, id } = await createTokenIn(service.store, 'bob', {}, service.clock.now);
+  const socket = connect(Number(new URL(service.url).port), '127.0.0.1');
+  t.after(() => socket.destroy());
+  socket.write(`GET /plants HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${secret}\r\n\r\n`);
+  await once(socket, 'readable');
+  const { begun, release } = holdVerifications(t, [known.jwt]);
+  const held = list(service, '192.0.2.9', known.jwt);
+  await until(() => begun() === 1);
+  assert.match((await list(service, '192.0.2.9', known.local)).text, OVERLOADED);
+  await service.store.write({ kind: 'revokeToken', id, at: service.clock.now });
+  service.clock.now += TOKEN_FRESH_MS;
+  await until(() => service.logLines.some((line) => line.includes('"status":401')));
+  release();
+  assert.equal((await held).status, 200);
 });
 
 test('provider hangs, forged tokens with unknown keys → 50301 above the limit; known keys and other tokens work', async (t) => {

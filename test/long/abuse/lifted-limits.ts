@@ -239,8 +239,8 @@ export const LIFTED: readonly LiftedLimit[] = [
     edits: [
       {
         file: 'src/http/auth/authentication.ts',
-        from: 'const owner = rejectedTokens.acceptedOwner(digest);',
-        to: 'const owner = undefined;',
+        from: 'owner === undefined ? {',
+        to: 'owner !== null ? {',
       },
     ],
   },

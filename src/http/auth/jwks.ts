@@ -234,7 +234,7 @@ async function readKeys({ issuer, closed, onUnusableKey }: IssuerKeysOptions): P
   const { keys }: JSONWebKeySet = parseKeySet(await readJson(metadata.jwks_uri, signal), metadata.jwks_uri);
   if (keys.length > MAX_KEYS) throw new Error(`${metadata.jwks_uri} has more than ${MAX_KEYS} keys`);
   const usable: JWK[] = [];
-  for (const jwk of keys) {
+  for (const jwk of keys.filter(({ use }) => use !== 'enc')) {
     if (signal.aborted) throw new Error(`the keys were not checked within ${TIMEOUT_MS} ms`);
     const problem = await problemOf(jwk);
     if (problem === undefined) usable.push(jwk);
@@ -244,22 +244,25 @@ async function readKeys({ issuer, closed, onUnusableKey }: IssuerKeysOptions): P
 }
 
 /**
- * Resolves to the problem of an unusable key, such as an RSA key under 2048 bits or a malformed key. Resolves
- * to undefined for any other key. RFC 7517 §5 says to ignore unusable keys.
+ * Resolves to the problem of an unusable key, such as an RSA key under 2048 bits, a malformed key, or a key for
+ * another algorithm. Resolves to undefined for any other key. RFC 7517 §5 says to ignore unusable keys.
  */
 async function problemOf(jwk: JWK): Promise<string | undefined> {
   const findKey = createLocalJWKSet({ keys: [jwk] });
+  let problem: string | undefined = `none of the algorithms ${ALGORITHMS.join(', ')} fits the key`;
   for (const alg of ALGORITHMS) {
     const header = Buffer.from(JSON.stringify({ alg })).toString('base64url');
     try {
       await flattenedVerify({ protected: header, payload: '', signature: '' }, findKey);
     } catch (error: unknown) {
-      // A JOSEError is expected: the signature is wrong, or the algorithm is not the key's. For an unusable
-      // key jose throws other errors, which would make each of its tokens a 50000.
+      // For an unusable key jose also throws errors of other classes, which would make each of its tokens a 50000.
       if (!(error instanceof errors.JOSEError)) return String(error);
+      if (error instanceof errors.JWSSignatureVerificationFailed) problem = undefined;
+      // Any other error than that of an algorithm that does not fit, such as for a private key.
+      else if (!(error instanceof errors.JWKSNoMatchingKey)) return String(error);
     }
   }
-  return undefined;
+  return problem;
 }
 
 async function readJson(url: string, signal: AbortSignal): Promise<unknown> {

@@ -408,8 +408,10 @@ test('unusable keys of the provider → ignored and logged at each read; forged 
     ['PS512', { kty: 'RSA', kid: 'empty' }],
     ['ES256', { kty: 'EC', kid: 'off the curve', crv: 'P-256', x: 'AA', y: 'AA' }],
     ['EdDSA', { kty: 'OKP', kid: 'cut off', crv: 'Ed25519', x: 'AA' }],
+    ...fittingNoToken().map((jwk) => ['RS256', jwk] as const),
   ] as const;
-  const jwks = [...unusable.map(([, jwk]) => jwk), publicPartOf(firstKey.jwk)];
+  const forEncryption = { ...publicPartOf(firstKey.jwk), kid: 'not logged', use: 'enc' };
+  const jwks = [...unusable.map(([, jwk]) => jwk), forEncryption, publicPartOf(firstKey.jwk)];
   const { service, provider } = await startStub(t, jwks);
   const exp = Math.floor((service.clock.now + KEPT_MS) / 1_000);
   const claimed = { iss: provider.issuer, aud: AUDIENCE, sub: 'alice', scope: 'plants:read', exp };
@@ -422,9 +424,50 @@ test('unusable keys of the provider → ignored and logged at each read; forged 
     pass(service, COOLDOWN_MS);
     await assertInvalid(service, `${encode({ alg, kid })}.${encode(claimed)}.AAAA`, kid);
   }
-  assert.deepEqual(loggedKids(), [kids, kids, kids, kids, kids].flat());
+  assert.deepEqual(loggedKids(), [kids, ...kids.map(() => kids)].flat());
   assert.ok(!service.logLines.some((line) => line.includes('"failed"')), 'any client could fill the log');
 });
+
+for (const { kid, ...jwk } of fittingNoToken()) {
+  test(`the only key of the provider is unusable (${kid}) → 50302, logged as a failure`, async (t) => {
+    const { service, provider } = await startStub(t, [{ kid, ...jwk }]);
+    const exp = Math.floor(service.clock.now / 1_000) + 60;
+    const claimed = { iss: provider.issuer, aud: AUDIENCE, sub: 'alice', scope: 'plants:read', exp };
+    await assertUnavailable(service, `${encode({ alg: 'RS256', kid })}.${encode(claimed)}.AAAA`, 10);
+    const [warning = ''] = service.logLines.filter((line) => line.includes(UNREADABLE));
+    assert.match(JSON.parse(warning).err.message, /publishes no usable key/);
+  });
+}
+
+test('the last usable key is withdrawn → 50302, logged as a failure, no keys in the metrics', async (t) => {
+  const { service, provider } = await startStub(t, [publicPartOf(firstKey.jwk)]);
+  const exp = Math.floor((service.clock.now + KEPT_MS) / 1_000);
+  const claimed = { iss: provider.issuer, aud: AUDIENCE, sub: 'alice', scope: 'plants:read', exp };
+  assert.equal((await list(service, await sign(firstKey, { ...claimed, jti: '1' }, 'at+jwt'))).status, 200);
+  provider.keys = [{ ...publicPartOf(firstKey.jwk), use: 'enc' }];
+  pass(service, STALE_MS + 1);
+  assert.equal((await list(service, await sign(firstKey, { ...claimed, jti: '2' }, 'at+jwt'))).status, 503);
+  assert.ok(service.logLines.some((line) => line.includes(UNREADABLE)));
+  assert.ok(!service.logLines.some((line) => line.includes(UNUSABLE)));
+  const metrics = await (await fetch(`${service.adminUrl}/metrics`)).text();
+  assert.match(metrics, /^plant_store_identity_provider_keys 0$/m);
+});
+
+/** Keys of which no token can be verified with any algorithm. */
+function fittingNoToken() {
+  const rsa = publicPartOf(firstKey.jwk);
+  const secp256k1 = generateKeyPairSync('ec', { namedCurve: 'secp256k1' }).publicKey;
+  const ed448 = generateKeyPairSync('ed448').publicKey;
+  return [
+    { ...rsa, kid: 'operations', key_ops: ['encrypt'] },
+    { ...rsa, kid: 'algorithm', alg: 'HS256' },
+    { ...firstKey.jwk, kid: 'private' },
+    { kty: 'oct', kid: 'secret', k: 'AAAA' },
+    { ...secp256k1.export({ format: 'jwk' }), kid: 'curve' },
+    { ...ed448.export({ format: 'jwk' }), kid: 'Ed448' },
+    { kty: 'AKP', alg: 'ML-DSA-44', kid: 'type', pub: 'AAAA' },
+  ];
+}
 
 test('key without kid is replaced → found at once; forged tokens cause one read in 10 s', async (t) => {
   const [oldKey, newKey] = [await newSigningKey('old'), await newSigningKey('new')];

@@ -130,6 +130,12 @@ function isOptional(schema: TSchema): boolean {
 }
 
 export const Type = {
+  Unknown: (): TSchema => ({
+    ...checkedBy(
+      (_value): _value is unknown => true,
+      () => '',
+    ),
+  }),
   String: (keywords: Keywords = {}): TSchema<string> => ({
     type: 'string',
     ...keywords,

@@ -6,7 +6,6 @@ import {
   errors,
   type FlattenedJWSInput,
   flattenedVerify,
-  type JSONWebKeySet,
   type JWK,
 } from 'jose';
 import { LRUCache } from 'lru-cache';
@@ -61,7 +60,8 @@ const NO_KEYS = createLocalJWKSet({ keys: [] });
 const countOf = (keys: typeof NO_KEYS): number => keys.jwks().keys.length;
 
 const parseMetadata = parserOf(Type.Object({ issuer: Type.String(), jwks_uri: Type.String() }));
-const parseKeySet = parserOf(Type.Object({ keys: Type.Array(Type.Object({ kty: Type.String() })) }));
+const parseKeySet = parserOf(Type.Object({ keys: Type.Array(Type.Unknown()) }));
+const checkKey = compileCheck(Type.Object({ kty: Type.String() }));
 
 export type FindKey = (header: CompactJWSHeaderParameters, token: FlattenedJWSInput) => Promise<CryptoKey>;
 
@@ -231,10 +231,18 @@ async function readKeys({ issuer, closed, onUnusableKey }: IssuerKeysOptions): P
   if (issuer.startsWith('https:') && !metadata.jwks_uri.startsWith('https:')) {
     throw new Error(`jwks_uri in ${metadataUrl} must be an https URL`);
   }
-  const { keys }: JSONWebKeySet = parseKeySet(await readJson(metadata.jwks_uri, signal), metadata.jwks_uri);
+  const { keys } = parseKeySet(await readJson(metadata.jwks_uri, signal), metadata.jwks_uri);
   if (keys.length > MAX_KEYS) throw new Error(`${metadata.jwks_uri} has more than ${MAX_KEYS} keys`);
   const usable: JWK[] = [];
-  for (const jwk of keys.filter(({ use }) => use !== 'enc')) {
+  for (const [index, key] of keys.entries()) {
+    const checked = checkKey(key);
+    if ('violation' in checked) {
+      const { field, rule } = checked.violation;
+      onUnusableKey(undefined, `keys/${index}${field && `/${field}`} ${rule}`);
+      continue;
+    }
+    const jwk: JWK = checked.value;
+    if (jwk.use === 'enc') continue;
     if (signal.aborted) throw new Error(`the keys were not checked within ${TIMEOUT_MS} ms`);
     const problem = await problemOf(jwk);
     if (problem === undefined) usable.push(jwk);

@@ -53,13 +53,13 @@ async function serve(t: TestContext, oidcIssuer: string): Promise<TestService> {
 interface StubProvider {
   readonly issuer: string;
   readonly keysRead: number;
-  keys: readonly object[];
+  keys: readonly unknown[];
   state: 'up' | 'failing' | 'hanging';
   /** Resolves to the response of the first request that hangs. */
   readonly hanging: Promise<ServerResponse>;
 }
 
-async function startStub(t: TestContext, keys: readonly object[]) {
+async function startStub(t: TestContext, keys: readonly unknown[]) {
   const { promise: hanging, resolve: hang } = Promise.withResolvers<ServerResponse>();
   let keysRead = 0;
   let issuer = '';
@@ -451,6 +451,24 @@ test('the last usable key is withdrawn → 50302, logged as a failure, no keys i
   assert.ok(!service.logLines.some((line) => line.includes(UNUSABLE)));
   const metrics = await (await fetch(`${service.adminUrl}/metrics`)).text();
   assert.match(metrics, /^plant_store_identity_provider_keys 0$/m);
+});
+
+test('malformed entries in the key set of the provider → ignored and logged', async (t) => {
+  const malformed = [null, 'key', {}, { kid: 'first' }, { ...publicPartOf(firstKey.jwk), kty: 5 }];
+  const { service, provider } = await startStub(t, [...malformed, publicPartOf(firstKey.jwk)]);
+  const exp = Math.floor(service.clock.now / 1_000) + 60;
+  const claimed = { iss: provider.issuer, aud: AUDIENCE, sub: 'alice', scope: 'plants:read', exp };
+  assert.equal((await list(service, await sign(firstKey, claimed, 'at+jwt'))).status, 200);
+  const problems = service.logLines
+    .filter((line) => line.includes(UNUSABLE))
+    .map((line) => JSON.parse(line).problem);
+  assert.deepEqual(problems, [
+    'keys/0 must be a JSON object',
+    'keys/1 must be a JSON object',
+    'keys/2/kty is required',
+    'keys/3/kty is required',
+    'keys/4/kty must be a string',
+  ]);
 });
 
 /** Keys of which no token can be verified with any algorithm. */

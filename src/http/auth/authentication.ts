@@ -182,11 +182,8 @@ export function createAuthentication({
     return owner === undefined ? { kind: 'other', key: networkOf(ip) } : { kind: 'accepted', key: owner };
   }
 
-  /**
-   * Sets the caller of a request and returns it. Throws an ApiError (40101 or 40300) if the token does not grant the
-   * scope at this time.
-   */
-  function admit(request: FastifyRequest, secret: string, lookup: Lookup, scope: Scope, at: number): Grant {
+  /** Returns the grant of a token. Throws an ApiError (40101) if the token is invalid at this time. */
+  function getGrant(request: FastifyRequest, secret: string, lookup: Lookup, at: number): FoundToken | Grant {
     const { found: grant } = lookup;
     if (grant === undefined || !isValid(grant, at)) {
       const reason = grant === undefined ? 'unknown' : grant.revokedAt === null ? 'expired' : 'revoked';
@@ -196,6 +193,15 @@ export function createAuthentication({
       evict(secret, lookup);
       throw invalidToken;
     }
+    return grant;
+  }
+
+  /**
+   * Sets the caller of a request. Throws an ApiError (40101 or 40300) if the token does not grant the scope at this
+   * time.
+   */
+  function admit(request: FastifyRequest, secret: string, lookup: Lookup, scope: Scope, at: number): void {
+    const grant = getGrant(request, secret, lookup, at);
     if (!grant.scopes.includes(scope)) {
       audit.tokenRejected('insufficientScope', grant, sourceOf(request));
       throw tooNarrow(scope);
@@ -204,7 +210,6 @@ export function createAuthentication({
     request.tokenConfirmedAt = lookup.startedAt;
     if (at >= lookup.recordUseFrom && 'id' in grant)
       lookup.recordUseFrom = recordUse(grant, at, () => sourceOf(request));
-    return grant;
   }
 
   function require(scope: Scope): RequestHook {
@@ -226,8 +231,9 @@ export function createAuthentication({
       pending.answer
         .then(
           () => {
-            const { owner } = admit(request, secret, pending, scope, now());
-            rejectedTokens.accepted(digest, owner);
+            const answeredAt = now();
+            rejectedTokens.accepted(digest, getGrant(request, secret, pending, answeredAt).owner);
+            admit(request, secret, pending, scope, answeredAt);
           },
           (error: unknown) => {
             rejectedTokens.undecided(request.ip, digest);

@@ -34,6 +34,15 @@ describe('invalid tokens', () => {
     assert.equal(await statusOf(service, mintSecret()), 401);
   });
 
+  it('above the limit of an address → a valid token without the scope is looked up again, 40300', async (t) => {
+    const service = await startService(t, await sqlite.freshUrl(t), { refusedTokenLimit: '1' });
+    const writer = await service.token('alice', { scopes: ['plants:write'] });
+    assert.equal(await statusOf(service, writer), 403);
+    assert.equal(await statusOf(service, mintSecret()), 401);
+    service.clock.now += TOKEN_FRESH_MS;
+    assert.equal(await statusOf(service, writer), 403);
+  });
+
   it('repeated token → counts once for its address; separate limit for the token', async (t) => {
     const service = await startService(t, await sqlite.freshUrl(t), { refusedTokenLimit: '2' });
     const [revoked, other, fresh] = [mintSecret(), mintSecret(), await service.token()];

@@ -10,7 +10,15 @@ export interface AuditSource {
   readonly network: string;
 }
 
-type RejectionReason = 'unknown' | 'expired' | 'revoked' | 'insufficientScope';
+/** `audience`, `scope` and `claims` are of JWTs with a valid signature. `insufficientScope` is a 403. */
+type RejectionReason =
+  | 'unknown'
+  | 'expired'
+  | 'revoked'
+  | 'audience'
+  | 'scope'
+  | 'claims'
+  | 'insufficientScope';
 
 /** Outcome of a write, as the store reported it. `unknown` means that its response was lost: the write may have had its effect. */
 export type WriteOutcome = 'confirmed' | 'unknown';

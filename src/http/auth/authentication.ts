@@ -84,19 +84,27 @@ interface JwtLimits {
   readonly wait: Run;
 }
 
-/** Verifies a token that this service has not issued. Resolves to undefined if the token is invalid. */
-export type VerifyJwt = (secret: string, limits: JwtLimits) => Promise<Grant | undefined>;
+/** Why a JWT with a valid signature is invalid, for the audit log. `claims` is any claim or header without its own name. */
+export interface JwtRejection {
+  readonly rejection: 'expired' | 'audience' | 'scope' | 'claims';
+  readonly owner?: string;
+}
+
+/** Verifies a token that this service has not issued. Resolves to undefined if its signature or form is invalid. */
+export type VerifyJwt = (secret: string, limits: JwtLimits) => Promise<Grant | JwtRejection | undefined>;
+
+type Found = FoundToken | Grant | JwtRejection | undefined;
 
 /**
  * A cached lookup of a token. `answer` resolves to the service's token or to the identity provider's grant.
- * For an invalid token, `answer` resolves to undefined. `found` gives synchronous code the same value.
+ * For an invalid token, `answer` resolves to undefined or a rejection. `found` gives synchronous code the same value.
  * `found` is undefined until `answer` resolves.
  */
 interface Lookup {
   /** SHA-256 of the token, in base64. */
   readonly digest: string;
-  found: FoundToken | Grant | undefined;
-  readonly answer: Promise<FoundToken | Grant | undefined>;
+  found: Found;
+  readonly answer: Promise<Found>;
   /** Time when the lookup began, in milliseconds since the epoch: its result may be outdated when it ends. */
   readonly startedAt: number;
   /** Earliest time to record another use of the token, in milliseconds since the epoch. */
@@ -161,11 +169,7 @@ export function createAuthentication({
     if (lookups.peek(secret) === lookup) lookups.delete(secret);
   }
 
-  async function find(
-    secret: string,
-    digest: string,
-    client: LookupClient,
-  ): Promise<FoundToken | Grant | undefined> {
+  async function find(secret: string, digest: string, client: LookupClient): Promise<Found> {
     const isLocal = isWellFormedSecret(secret);
     if (!isLocal && verifyJwt === undefined) return undefined;
     onLookup(false);
@@ -184,16 +188,15 @@ export function createAuthentication({
 
   /** Returns the grant of a token. Throws an ApiError (40101) if the token is invalid at this time. */
   function getGrant(request: FastifyRequest, secret: string, lookup: Lookup, at: number): FoundToken | Grant {
-    const { found: grant } = lookup;
-    if (grant === undefined || !isValid(grant, at)) {
-      const reason = grant === undefined ? 'unknown' : grant.revokedAt === null ? 'expired' : 'revoked';
-      audit.tokenRejected(reason, grant ?? {}, sourceOf(request));
+    const { found } = lookup;
+    if (found === undefined || 'rejection' in found || !isValid(found, at)) {
+      audit.tokenRejected(reasonOf(found), found ?? {}, sourceOf(request));
       rejectedTokens.rejected(request.ip, lookup.digest);
       // Only valid tokens stay in the cache: the limit on invalid ones is checked before a lookup.
       evict(secret, lookup);
       throw invalidToken;
     }
-    return grant;
+    return found;
   }
 
   /**
@@ -259,6 +262,13 @@ export function createAuthentication({
   }
 
   return { require, recheck };
+}
+
+/** Returns the reason, for the audit log, why a token is invalid. */
+function reasonOf(found: Found): 'unknown' | 'revoked' | JwtRejection['rejection'] {
+  if (found === undefined) return 'unknown';
+  if ('rejection' in found) return found.rejection;
+  return found.revokedAt === null ? 'expired' : 'revoked';
 }
 
 /** Returns the SHA-256 of a token as text: a key of caches, and faster to compute than as bytes. */

@@ -1,6 +1,6 @@
 import { decodeJwt, errors, type JWTPayload, jwtVerify } from 'jose';
 import { ownerOfSubject, type Scope, scopes } from '../../token.ts';
-import type { Grant, VerifyJwt } from './authentication.ts';
+import type { Grant, JwtRejection, VerifyJwt } from './authentication.ts';
 import { ALGORITHMS, createIssuerKeys, type FindKey, type IssuerKeysOptions } from './jwks.ts';
 
 export const MAX_JWT_LENGTH = 8_192;
@@ -8,6 +8,8 @@ const COMPACT_JWS = /^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$/;
 
 /** Max difference between the clocks of the issuer and the service, in seconds. */
 export const CLOCK_TOLERANCE_S = 30;
+
+type Rejection = JwtRejection['rejection'];
 
 interface OidcOptions extends IssuerKeysOptions {
   /** Value of the claim `aud` in tokens for this service. */
@@ -18,7 +20,7 @@ interface OidcOptions extends IssuerKeysOptions {
 
 /**
  * Returns a function that verifies JWT access tokens (RFC 9068) of an OpenID Connect issuer. It resolves to
- * undefined for an invalid token. It rejects with an ApiError (50302) if the token's key is unknown and the
+ * undefined or a rejection for an invalid token. It rejects with an ApiError (50302) if the token's key is unknown and the
  * issuer cannot be reached.
  */
 export function createJwtVerifier(options: OidcOptions): VerifyJwt {
@@ -41,8 +43,16 @@ export function createJwtVerifier(options: OidcOptions): VerifyJwt {
           }),
         );
       const { payload, protectedHeader } = await verifyWithKeys(secret, verify, limits.wait);
-      return isAccessToken(protectedHeader.typ, payload) ? toGrant(issuer, payload) : undefined;
+      const owner = ownerIn(issuer, payload);
+      const rejection = rejectionOf(protectedHeader.typ, payload);
+      if (owner === undefined) return { rejection: 'claims' };
+      return rejection === undefined ? toGrant(owner, payload) : { rejection, owner };
     } catch (error: unknown) {
+      // The signature of such a token is valid: its claims are checked after it.
+      if (error instanceof errors.JWTExpired || error instanceof errors.JWTClaimValidationFailed) {
+        const owner = ownerIn(issuer, error.payload);
+        return { rejection: rejectionByClaim(error), ...(owner !== undefined && { owner }) };
+      }
       if (error instanceof errors.JOSEError) return undefined;
       throw error;
     }
@@ -65,33 +75,40 @@ function isCanonicalBase64Url(part: string): boolean {
   return Buffer.from(part, 'base64url').toString('base64url') === part;
 }
 
+function rejectionByClaim(error: errors.JWTExpired | errors.JWTClaimValidationFailed): Rejection {
+  if (error instanceof errors.JWTExpired) return 'expired';
+  return error.claim === 'aud' ? 'audience' : 'claims';
+}
+
 /**
- * Returns true for an access token. Its type should be `at+jwt` (RFC 9068 §2.1), but many providers send
- * `JWT` or no type. A token with `JWT` or no type must have a scope: an ID token has none. Returns false for
+ * Returns undefined for an access token. Its type should be `at+jwt` (RFC 9068 §2.1), but many providers send
+ * `JWT` or no type. A token with `JWT` or no type must have a scope: an ID token has none. Rejects
  * a token bound to a key (`cnf`, RFC 7800), since it is not a bearer token.
  */
-function isAccessToken(typ: unknown, payload: JWTPayload): boolean {
-  if (payload.cnf !== undefined) return false;
+function rejectionOf(typ: unknown, payload: JWTPayload): Rejection | undefined {
+  if (payload.cnf !== undefined) return 'claims';
   switch (typeof typ === 'string' ? typ.toLowerCase() : typ) {
     case 'at+jwt':
     case 'application/at+jwt':
-      return true;
+      return undefined;
     case 'jwt':
     case undefined:
-      return grantedIn(payload) !== undefined;
+      return grantedIn(payload) === undefined ? 'scope' : undefined;
     default:
-      return false;
+      return 'claims';
   }
 }
 
-function toGrant(issuer: string, payload: JWTPayload): Grant | undefined {
-  const { sub, exp } = payload;
-  const owner = typeof sub === 'string' ? ownerOfSubject(issuer, sub) : undefined;
-  if (owner === undefined || exp === undefined) return undefined;
+function ownerIn(issuer: string, { sub }: JWTPayload): string | undefined {
+  return typeof sub === 'string' ? ownerOfSubject(issuer, sub) : undefined;
+}
+
+function toGrant(owner: string, payload: JWTPayload): Grant {
   return {
     owner,
     scopes: scopesIn(grantedIn(payload)),
-    expiresAt: (exp + CLOCK_TOLERANCE_S) * 1_000,
+    // `requiredClaims` has `exp`.
+    expiresAt: (Number(payload.exp) + CLOCK_TOLERANCE_S) * 1_000,
     revokedAt: null,
   };
 }

@@ -259,6 +259,48 @@ test('missing or invalid claim, or not a bearer access token → 40101', async (
   }
 });
 
+test('a JWT with a valid signature is rejected → the audit line has the reason and its owner', async (t) => {
+  const setting = await start(t);
+  const { service, provider } = setting;
+  const past = Math.floor((service.clock.now - TOLERANCE_MS) / 1_000);
+  const rejected: readonly (readonly [
+    reason: string,
+    changed: JWTPayload,
+    without?: readonly string[],
+    typ?: string,
+  ])[] = [
+    ['expired', { sub: 'a', exp: past }],
+    ['audience', { sub: 'b', aud: 'https://other.example' }],
+    ['audience', { sub: 'c' }, ['aud']],
+    ['scope', { sub: 'd' }, ['scope'], 'JWT'],
+    ['claims', { sub: 'e', nbf: past + 600 }],
+    ['claims', { sub: 'f', cnf: { jkt: 'x' } }],
+    ['claims', { sub: 'g' }, [], 'logout+jwt'],
+    ['claims', { sub: 'h' }, ['exp']],
+  ];
+  for (const [reason, changed, without, typ = 'at+jwt'] of rejected)
+    await assertInvalid(service, await sign(firstKey, claims(setting, changed, without), typ), reason);
+  await assertInvalid(service, await sign(firstKey, claims(setting, { sub: 'é' }), 'at+jwt'), 'no owner');
+  await assertInvalid(
+    service,
+    await sign(firstKey, claims(setting, { exp: past }, ['sub']), 'at+jwt'),
+    'no sub',
+  );
+  const genuine = await sign(firstKey, claims(setting), 'at+jwt');
+  await assertInvalid(service, `${genuine.slice(0, -8)}AAAAAAAA`, 'forged');
+  const logged = service.logLines
+    .filter((line) => line.includes('"tokenRefused"'))
+    .map((line) => JSON.parse(line));
+  assert.deepEqual(
+    logged.map(({ reason, owner }) => [reason, owner]),
+    [
+      ...rejected.map(([reason, { sub }]) => [reason, `${provider.issuer}#${sub}`]),
+      ['claims', undefined],
+      ['unknown', undefined],
+    ],
+  );
+});
+
 test('access tokens as other providers issue them → accepted', async (t) => {
   const setting = await start(t);
   const { service } = setting;

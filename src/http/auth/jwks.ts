@@ -74,10 +74,20 @@ type Verify<T> = (findKey: FindKey) => Promise<T>;
  */
 type VerifyWithKeys = <T>(token: string, verify: Verify<T>, wait: Run) => Promise<T>;
 
+/** A time by both clocks. */
+interface Moment {
+  readonly wall: number;
+  readonly monotonic: number;
+}
+
+const NEVER: Moment = { wall: Number.NEGATIVE_INFINITY, monotonic: Number.NEGATIVE_INFINITY };
+
 export interface IssuerKeysOptions {
   /** URL that identifies the issuer, exactly as in the claim `iss` of its tokens. */
   readonly issuer: string;
-  /** Returns the milliseconds of a monotonic clock, so that changes of the wall clock do not affect the age of keys. */
+  /** Returns the current time in milliseconds since the epoch. It passes while the machine sleeps. */
+  readonly now: () => number;
+  /** Returns the milliseconds of a monotonic clock, so that changes of the wall clock drop no keys. */
   readonly monotonicNow: () => number;
   /** Ends reads of the keys, which would keep the process alive. Then `onKeysUnreadable` is not called. */
   readonly closed: AbortSignal;
@@ -96,11 +106,11 @@ export interface IssuerKeysOptions {
  * token may have a newer key.
  */
 export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
-  const { issuer, monotonicNow, closed, onKeysRead, onKeysUnreadable } = options;
+  const { issuer, now, monotonicNow, closed, onKeysRead, onKeysUnreadable } = options;
   let keys = NO_KEYS;
-  let readAt = Number.NEGATIVE_INFINITY;
-  let triedAt = Number.NEGATIVE_INFINITY;
-  let failedAt = Number.NEGATIVE_INFINITY;
+  let readAt = NEVER;
+  let triedAt = NEVER;
+  let failedAt = NEVER;
   let reading: Promise<boolean> | undefined;
   /** Number of reads that have started, and the number of the read that returned `keys`. */
   let started = 0;
@@ -111,7 +121,11 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
    */
   const withoutKey = new LRUCache<string, number>({ max: MAX_WITHOUT_KEY });
 
-  const since = (time: number): number => monotonicNow() - time;
+  const moment = (): Moment => ({ wall: now(), monotonic: monotonicNow() });
+
+  /** Returns the longer time of both clocks. A wall clock that was set counts as time too: it costs one read. */
+  const since = ({ wall, monotonic }: Moment): number =>
+    Math.max(Math.abs(now() - wall), monotonicNow() - monotonic);
 
   /**
    * Reads the keys. Concurrent callers share one read. Resolves to false if the read fails. Also resolves to
@@ -120,7 +134,7 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
   async function refresh(): Promise<boolean> {
     if (reading !== undefined) return reading;
     if (since(triedAt) < COOLDOWN_MS) return false;
-    triedAt = monotonicNow();
+    triedAt = moment();
     started += 1;
     reading = read(started).finally(() => {
       reading = undefined;
@@ -134,11 +148,11 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
       keys = await readKeys(options);
       if (countOf(keys) === 0) throw new Error(`the identity provider ${issuer} publishes no usable key`);
       current = number;
-      readAt = monotonicNow();
+      readAt = moment();
       onKeysRead(countOf(keys));
       return true;
     } catch (error: unknown) {
-      failedAt = monotonicNow();
+      failedAt = moment();
       if (!closed.aborted) onKeysUnreadable(error, countOf(keys));
       return false;
     }
@@ -146,8 +160,8 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
 
   /** Refreshes old keys, in the background unless they are very old. */
   async function refreshOldKeys(wait: Run): Promise<void> {
+    if (monotonicNow() - readAt.monotonic > KEPT_MS) keys = NO_KEYS;
     const age = since(readAt);
-    if (age > KEPT_MS) keys = NO_KEYS;
     if (age <= REFRESH_MS) return;
     const refreshed = refresh();
     // After a recent failure, tokens with known keys do not wait: each try can take TIMEOUT_MS.

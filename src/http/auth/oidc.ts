@@ -14,8 +14,6 @@ type Rejection = JwtRejection['rejection'];
 interface OidcOptions extends IssuerKeysOptions {
   /** Value of the claim `aud` in tokens for this service. */
   readonly audience: string;
-  /** Returns the current time in milliseconds since the epoch, for the claims. */
-  readonly now: () => number;
 }
 
 /**

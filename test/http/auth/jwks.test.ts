@@ -33,6 +33,7 @@ async function startIssuer(t: TestContext) {
   const clock = { now: Math.ceil(performance.now()) };
   const verifyWithKeys = createIssuerKeys({
     issuer,
+    now: () => clock.now,
     monotonicNow: () => clock.now,
     closed: new AbortController().signal,
     onKeysRead: () => undefined,
@@ -139,6 +140,7 @@ async function readOnce(t: TestContext, keys: (response: ServerResponse) => void
   let failure: unknown;
   const verifyWithKeys = createIssuerKeys({
     issuer,
+    now: Date.now,
     monotonicNow: () => performance.now(),
     closed: new AbortController().signal,
     onKeysRead: () => undefined,

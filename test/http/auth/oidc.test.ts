@@ -424,6 +424,18 @@ test('withdrawn key, no token for five minutes or more → 40101 after one read,
   }
 });
 
+test('withdrawn key, the machine slept soon after the keys were read → 40101 after one read', async (t) => {
+  const setting = await start(t);
+  const { provider, service } = setting;
+  const listByOldKey = listerByFirstKey(setting);
+  assert.equal((await listByOldKey()).status, 200);
+  provider.rotate(secondKey);
+  // A monotonic clock stands still during the sleep.
+  service.clock.now += STALE_MS + 1;
+  assert.equal((await listByOldKey()).status, 401);
+  assert.equal(provider.keysRead, 2);
+});
+
 test('a read of the keys failed lately, the next one hangs → known keys work meanwhile', async (t) => {
   const { service, provider } = await startStub(t, [publicPartOf(firstKey.jwk)]);
   const exp = Math.floor((service.clock.now + KEPT_MS) / 1_000);

@@ -10,6 +10,7 @@ import { notOpened, reasonOf, rejectLongPath } from './errors.ts';
 import { withoutLinks } from './files/store-path.ts';
 import { faultsIn } from './integrity.ts';
 import { isStore, tablesOf } from './migrate.ts';
+import { schemaFaults } from './schema-faults.ts';
 
 const PAGES_AT_ONCE = 256;
 
@@ -82,11 +83,10 @@ async function verify(file: string, expected: string): Promise<void> {
     new Worker(CHECK, { eval: true, workerData: pathToFileURL(withoutLinks(file)).href }),
     'message',
   );
-  const [fault] = faultsIn(result);
-  if (fault !== undefined)
-    throw new StoreUnavailable(`the backup is damaged: ${fault}; run \`plant-store check\` on the store`);
+  rejectFaulty(faultsIn(result));
   const db = openForReading(file);
   try {
+    rejectFaulty(schemaFaults(db));
     const rows = countRows(db);
     if (rows !== expected) {
       throw new StoreUnavailable(
@@ -98,6 +98,11 @@ async function verify(file: string, expected: string): Promise<void> {
     // Removes the empty files that SQLite created when it opened the copy.
     await Promise.all([rm(`${file}-wal`, { force: true }), rm(`${file}-shm`, { force: true })]);
   }
+}
+
+function rejectFaulty([fault]: readonly string[]): void {
+  if (fault !== undefined)
+    throw new StoreUnavailable(`the backup is damaged: ${fault}; run \`plant-store check\` on the store`);
 }
 
 /** Counts the rows of each table: `630 plants, 1 tokens`. */

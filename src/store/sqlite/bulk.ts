@@ -24,6 +24,7 @@ import { describeMoved, rememberFile, watchFileIdentity } from './files/file-ide
 import { inspectSqlite } from './integrity.ts';
 import { SELECT_PLANTS } from './large-plants.ts';
 import { isEmpty } from './migrate.ts';
+import { rejectChangedSchema } from './schema-faults.ts';
 import { prepareDeletePlant, prepareInsertPlant, prepareInsertToken } from './statements.ts';
 
 /** Characters of written plants after which a checkpoint runs: fewer checkpoints than in the service, but a longer log. */
@@ -47,7 +48,10 @@ export async function openSqliteBulk(
    */
   function writer(): Writing {
     if (writing === undefined && !isAt(file)) throw movedError(file, describeMoved(file));
-    writing ??= createWriting(openOrExplain(file, openForWriting), file);
+    if (writing === undefined) {
+      rejectChangedSchema(db, file);
+      writing = createWriting(openOrExplain(file, openForWriting), file);
+    }
     return writing;
   }
 

@@ -9,6 +9,7 @@ import { StoreNotOpened } from '../store.ts';
 import { provesDamage, reasonOf, severityOf } from './errors.ts';
 import { inspectLargePlants, SELECT_PLANTS } from './large-plants.ts';
 import { appliedMigrations, isStore, noStoreYet, SQLITE_MIGRATIONS, tablesOf } from './migrate.ts';
+import { schemaFaults } from './schema-faults.ts';
 
 /**
  * Checks pages, indexes, schema and encoding. Rejects with StoreNotOpened if the file has no tables, for example after a
@@ -23,6 +24,8 @@ export async function inspectSqlite(db: DatabaseSync, file: string): Promise<Ins
       return { damages: ['the file is the database of another program, or lacks a table of a store'] };
     const otherVersion = whyOtherVersion(SQLITE_MIGRATIONS, appliedMigrations(db));
     if (otherVersion !== undefined) return { otherVersion, damages };
+    const changes = schemaFaults(db);
+    if (changes.length > 0) return { damages: changes };
     return { damages: [...inspectLargePlants(db), ...(await inspectEncoding(db))] };
   } catch (error: unknown) {
     // A full disk, a lock or a disk that cannot be read is no fault of the store.

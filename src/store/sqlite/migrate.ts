@@ -14,6 +14,9 @@ import { rejectUnusablePath } from './files/store-path.ts';
 
 export const SQLITE_MIGRATIONS = 'store/sqlite/migrations/';
 
+/** Creates the table of the applied migrations, which no migration creates. */
+export const CREATE_MIGRATIONS = 'CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY) STRICT';
+
 /** Max milliseconds to wait while another process migrates the same file. */
 export const LOCK_TIMEOUT_MS = 10_000;
 const LOCK_RETRY_MS = 20;
@@ -214,7 +217,7 @@ export function appliedMigrations(db: DatabaseSync): readonly string[] {
 }
 
 async function migrate(db: DatabaseSync): Promise<readonly string[]> {
-  db.exec('CREATE TABLE IF NOT EXISTS migrations (name TEXT PRIMARY KEY) STRICT');
+  db.exec(CREATE_MIGRATIONS);
   return applyMigrations(SQLITE_MIGRATIONS, {
     run: (sql) => db.exec(sql),
     applied: () => appliedMigrations(db),

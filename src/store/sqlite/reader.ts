@@ -8,6 +8,7 @@ import { openForReading } from './connection.ts';
 import { closeStore } from './files/close-store.ts';
 import { watchFileIdentity } from './files/file-identity.ts';
 import { preparePages } from './pages.ts';
+import { rejectChangedSchema } from './schema-faults.ts';
 
 /**
  * CACHE_CHARACTERS: max characters of all cached pages together. LONGEST_CACHED_CHARACTERS: max characters of
@@ -20,6 +21,7 @@ const ENTRY_CHARACTERS = 256;
 /** Opens a connection that is only for reads, and reads the store with it synchronously. */
 export async function openReader(file: string) {
   const db = openForReading(file);
+  rejectChangedSchema(db, file);
   const { listPlants, readLargePlant } = preparePages(db);
   const tokenByDigest = db.prepare(`SELECT ${FOUND_TOKEN_COLUMNS} FROM tokens WHERE digest = ?`);
   const tokenById = db.prepare(`SELECT ${FOUND_TOKEN_COLUMNS} FROM tokens WHERE id = ?`);

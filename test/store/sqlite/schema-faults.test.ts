@@ -1,0 +1,117 @@
+import assert from 'node:assert/strict';
+import { readFile, writeFile } from 'node:fs/promises';
+import { describe, type TestContext, test } from 'node:test';
+import { backUpStore, openBulk, openStore } from '../../../src/store/open-engine.ts';
+import { StoreNotOpened } from '../../../src/store/store.ts';
+import { connections, execute, sqlite } from '../../support/engines.ts';
+import { plantRow } from '../../support/plants.ts';
+import { create, prepare } from '../../support/store-setup.ts';
+
+/** A closed store with a short and a large plant. */
+async function closedStore(t: TestContext): Promise<{ url: string; file: string }> {
+  const { url, open } = await prepare(t, sqlite);
+  const { store, close } = await open();
+  await store.write(create(1n, { name: 'Alder' }));
+  await store.write(create(2n, { name: 'x'.repeat(20_000) }));
+  await close();
+  return { url, file: url.slice('sqlite:'.length) };
+}
+
+async function replaceInFile(file: string, text: string, replacement: string): Promise<void> {
+  const bytes = await readFile(file);
+  const at = bytes.indexOf(text);
+  assert.ok(at > 0 && text.length === replacement.length);
+  bytes.write(replacement, at);
+  await writeFile(file, bytes);
+}
+
+async function openedBulk(t: TestContext, url: string) {
+  const bulk = await openBulk(url, connections);
+  t.after(() => bulk.close());
+  return bulk;
+}
+
+function openService(url: string) {
+  return openStore(url, { now: Date.now, connections, onFatal: assert.fail });
+}
+
+describe('a part of the schema is missing or changed', () => {
+  const TRIGGER =
+    'CREATE TRIGGER delete_large_plant AFTER DELETE ON plants WHEN OLD.large_id IS NOT NULL ' +
+    'BEGIN DELETE FROM large_plants WHERE large_id = OLD.large_id; END';
+  const PLANTS =
+    'CREATE TABLE plants ( owner TEXT NOT NULL, id INTEGER NOT NULL, name TEXT NOT NULL, tag TEXT, large_id INTEGER, ' +
+    'PRIMARY KEY (owner, id) ) STRICT, WITHOUT ROWID';
+  for (const { change, fault } of [
+    {
+      change: (file: string) => replaceInFile(file, '= OLD.large_id;', '< OLD.large_id;'),
+      fault: `the trigger delete_large_plant differs from \`${TRIGGER};\``,
+    },
+    {
+      change: (file: string) => execute(`sqlite:${file}`, 'DROP TRIGGER delete_large_plant'),
+      fault: `the trigger delete_large_plant is missing: \`${TRIGGER};\``,
+    },
+    {
+      change: (file: string) => execute(`sqlite:${file}`, 'DROP INDEX tokens_by_id'),
+      fault: 'the index tokens_by_id is missing: `CREATE UNIQUE INDEX tokens_by_id ON tokens (id);`',
+    },
+    {
+      change: (file: string) => execute(`sqlite:${file}`, 'DROP INDEX idempotency_keys_by_age'),
+      fault:
+        'the index idempotency_keys_by_age is missing: `CREATE INDEX idempotency_keys_by_age ON idempotency_keys (first_used_at);`',
+    },
+    {
+      change: (file: string) => replaceInFile(file, 'tag TEXT', 'tah TEXT'),
+      fault: `the table plants differs from \`${PLANTS};\``,
+    },
+  ])
+    test(`${fault.slice(0, 45)}… → named by \`check\` and \`backup\`; nothing writes to the store`, async (t) => {
+      const { url, file } = await closedStore(t);
+      await change(file);
+      const bulk = await openedBulk(t, url);
+      assert.deepEqual(await bulk.inspect(), { damages: [fault] });
+      await assert.rejects(
+        backUpStore(url, `${file}.backup`, () => undefined),
+        { message: `the backup is damaged: ${fault}; run \`plant-store check\` on the store` },
+      );
+      await assert.rejects(openService(url), StoreNotOpened);
+      await assert.rejects(bulk.savePlants([plantRow(2n)], 'replace'), {
+        message: `cannot write to the store ${file}: ${fault}; see \`plant-store check\`, and repair it or restore a backup`,
+      });
+      assert.equal(await bulk.read((contents) => contents.countPlants()), 2);
+    });
+});
+
+test('additions that do not change what is stored → sound', async (t) => {
+  const { url } = await closedStore(t);
+  await execute(
+    url,
+    `CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY); CREATE VIEW names AS SELECT name FROM plants;
+     CREATE INDEX plants_by_name ON plants (name); ANALYZE`,
+  );
+  const bulk = await openedBulk(t, url);
+  assert.deepEqual(await bulk.inspect(), { damages: [] });
+});
+
+test('an additional trigger → named by `check`, and the service starts', async (t) => {
+  const { url } = await closedStore(t);
+  await execute(
+    url,
+    'CREATE TRIGGER shorten AFTER INSERT ON plants BEGIN UPDATE plants SET tag = NULL WHERE id = NEW.id; END',
+  );
+  const bulk = await openedBulk(t, url);
+  assert.deepEqual(await bulk.inspect(), { damages: ['the trigger shorten is not part of a store'] });
+  const service = await openService(url);
+  await service.close();
+});
+
+test('names in quotes, and other white space, as of a restored table → sound', async (t) => {
+  const { url } = await closedStore(t);
+  await execute(
+    url,
+    `ALTER TABLE tokens RENAME TO moved; ALTER TABLE moved RENAME TO tokens; DROP INDEX tokens_by_id;
+     CREATE UNIQUE INDEX "tokens_by_id"  ON tokens ("id")`,
+  );
+  const bulk = await openedBulk(t, url);
+  assert.deepEqual(await bulk.inspect(), { damages: [] });
+});

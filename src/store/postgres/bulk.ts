@@ -18,7 +18,7 @@ import {
   toKeyRow,
   toToken,
 } from '../rows.ts';
-import { type ConnectionOptions, StoreNotOpened } from '../store.ts';
+import { type ConnectionOptions, NothingStored, StoreNotOpened } from '../store.ts';
 import { Connections } from './connections.ts';
 import { withoutCommit, withStoreErrors } from './errors.ts';
 import { requirePrimary } from './host/primary-check.ts';
@@ -46,6 +46,9 @@ import { inTransaction } from './transaction.ts';
 /** Lets the server read whole tables in this transaction. Sessions forbid it, as do accounts behind a pooler (sessions.ts). */
 const READ_WHOLE_TABLES = `SELECT set_config(name, 'on', true) FROM pg_settings
                             WHERE name IN ('enable_bitmapscan', 'enable_seqscan')`;
+
+/** Key of the advisory lock for copies: "copies" in ASCII. */
+const COPY_LOCK = 0x636f70696573;
 
 /** Opens a store on PostgreSQL for bulk commands such as import, without migrating it. */
 export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk {
@@ -96,6 +99,7 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
     fill: (work) =>
       withStoreErrors(() =>
         transact('BEGIN', async (connection) => {
+          await lockForCopy(connection);
           if (!(await isEmpty(connection))) throw new StoreNotEmpty('the store is not empty');
           return work(fillingOf(connection));
         }),
@@ -268,6 +272,15 @@ function fillingOf(connection: Connection): Filling {
       });
     },
   };
+}
+
+/**
+ * Rejects if another copy fills the store: each would find it empty, and not see the rows of the other. Does not lock the
+ * tables, which distributed databases lack: the check of the copy finds the rows of other writers.
+ */
+async function lockForCopy(connection: Connection): Promise<void> {
+  const [row] = await connection.query({ text: `SELECT pg_try_advisory_xact_lock(${COPY_LOCK}) AS locked` });
+  if (row?.locked !== true) throw new NothingStored('another copy fills this store; wait until it ends');
 }
 
 async function isEmpty(connection: Connection): Promise<boolean> {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import pg from 'pg';
+import { StoreNotEmpty } from '../../../src/store/bulk-store.ts';
 import { migrateStore, openBulk, rejectUnlessFillable } from '../../../src/store/open-engine.ts';
 import { StoreUnavailable } from '../../../src/store/store.ts';
 import { connections, execute, postgres, rowsOf } from '../../support/engines.ts';
@@ -109,6 +110,27 @@ test('an empty target is locked for longer than a migration waits for a lock →
   } finally {
     await other.end();
   }
+});
+
+test('two copies fill one empty store at the same time → the second is rejected, and the first is complete', async (t) => {
+  const url = await postgres.freshUrl(t);
+  await migrateStore(url);
+  const [first, second] = await Promise.all([openBulk(url, connections), openBulk(url, connections)]);
+  t.after(() => Promise.all([first.close(), second.close()]));
+  await first.fill(async ({ addPlants }) => {
+    await addPlants([plantRow(1n)]);
+    await assert.rejects(
+      second.fill(({ addPlants }) => addPlants([plantRow(2n)])),
+      {
+        message: 'another copy fills this store; wait until it ends',
+      },
+    );
+  });
+  assert.equal(await first.read((contents) => contents.countPlants()), 1);
+  await assert.rejects(
+    second.fill(async () => assert.fail()),
+    StoreNotEmpty,
+  );
 });
 
 test('transactions of commands → have their timeouts, whatever the session has', async (t) => {

@@ -106,6 +106,12 @@ for (const { engine, fault, sql, message } of [
   },
   {
     engine: sqlite,
+    fault: 'the name of a column is damaged',
+    sql: 'ALTER TABLE plants RENAME COLUMN large_id TO large_ix',
+    message: /^the store \S+plants\.db is damaged: cannot join using column large_id /,
+  },
+  {
+    engine: sqlite,
     fault: 'a plant has no owner and no id',
     sql: `${RESTORED_PLANTS}; UPDATE plants SET owner = NULL, id = NULL WHERE id = 2`,
     message: /^the plant null of null is damaged: its owner is not text;/,

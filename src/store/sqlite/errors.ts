@@ -62,7 +62,9 @@ const TRANSIENT = new Set([
   SQLITE_PROTOCOL,
 ]);
 const FATAL = new Set([SQLITE_IOERR, SQLITE_CORRUPT, SQLITE_NOTADB]);
-const DAMAGE = new Set([SQLITE_CORRUPT, SQLITE_NOTADB, SQLITE_IOERR_SHORT_READ]);
+
+// SQLITE_ERROR: a table without a column of the program's SQL, or the JSON of a large plant is malformed.
+const DAMAGE = new Set([SQLITE_ERROR, SQLITE_CORRUPT, SQLITE_NOTADB, SQLITE_IOERR_SHORT_READ]);
 
 /**
  * Severity of a SQLite error:
@@ -85,10 +87,7 @@ export function severityOf(error: unknown): Severity {
 /** True if the error shows that the file is damaged. Any other error, such as one of the disk, may end without a repair. */
 export function provesDamage(error: unknown): boolean {
   const code = resultCodeOf(error);
-  if (code === undefined) return false;
-  // The JSON of a large plant. SQLite has no code for it.
-  if (code === SQLITE_ERROR) return messageOf(error) === 'malformed JSON';
-  return DAMAGE.has(code) || DAMAGE.has(code & 0xff);
+  return code !== undefined && (DAMAGE.has(code) || DAMAGE.has(code & 0xff));
 }
 
 export function isLocked(error: unknown): boolean {

@@ -76,25 +76,33 @@ for (const engine of engines) {
         assert.match(found.stdout, /^the token \w{12}: its times must be milliseconds since the epoch\n$/);
       }
       await execute("UPDATE tokens SET last_used_at = NULL, owner = ''");
-      assert.match((await check()).stdout, /^the token \w{12}: its owner is empty\n$/);
+      assert.match((await check()).stdout, /^the token \w{12}: its owner "" is invalid\n$/);
     });
 
     it('invalid rows → each is named', async (t) => {
       const { check, run, execute } = await prepare(t, engine);
       await execute(
         `UPDATE tokens SET expires_at = 9000000000000000, last_used_at = -1;
-         INSERT INTO plants (owner, id, name) VALUES ('', 7, 'x');
+         INSERT INTO plants (owner, id, name) VALUES ('', 7, 'x'), ('b\u001b[2J', 8, 'x'),
+           ('https://id.example#7d1f', 9, 'x');
          INSERT INTO idempotency_keys (owner, key, digest, outcome, first_used_at)
            SELECT 'alice', 'two words', digest, 'created', 1 FROM tokens;
          INSERT INTO idempotency_keys (owner, key, digest, outcome, first_used_at)
            SELECT 'alice', 'short', substr(digest, 1, 31), 'created', 1 FROM tokens;
+         INSERT INTO idempotency_keys (owner, key, digest, outcome, first_used_at)
+           SELECT 'a b', 'one', digest, 'created', 1 FROM tokens;
          INSERT INTO tokens (owner, id, digest, name, scopes, created_at)
-           SELECT owner, 'another00001', substr(digest, 1, 5), name, scopes, created_at FROM tokens`,
+           SELECT owner, 'a b c', substr(digest, 1, 4), name, scopes, created_at FROM tokens;
+         INSERT INTO tokens (owner, id, digest, name, scopes, created_at)
+           SELECT owner, 'another00001', substr(digest, 1, 5), name, scopes, created_at FROM tokens WHERE id <> 'a b c'`,
       );
       const found = await check();
       faulty(found);
       for (const fault of [
-        /the plant 7: its owner is empty/,
+        /^the plant 7: its owner "" is invalid$/m,
+        /^the plant 8: its owner "b\\u001b\[2J" is invalid$/m,
+        /^the token "a b c": its id is invalid$/m,
+        /^the idempotency key "one": its owner "a b" is invalid$/m,
         /the token \w{12}: its times must be milliseconds since the epoch/,
         /the token another00001: its digest is not SHA-256/,
         /the idempotency key "two words" of alice: it must be 1 to 255 visible ASCII characters/,
@@ -102,6 +110,7 @@ for (const engine of engines) {
       ]) {
         assert.match(found.stdout, fault);
       }
+      assert.doesNotMatch(found.stdout, /id\.example/);
       assert.match((await run(['token', 'list'])).stdout, / 9000000000000000 .* 1969-12-31/);
     });
 

@@ -5,7 +5,7 @@ import type { Bulk, Contents, KeyRow } from '../../store/bulk-store.ts';
 import { StoreDamaged, StoreUnavailable } from '../../store/store.ts';
 import { escapeLine } from '../../terminal-text.ts';
 import { messageOf } from '../../thrown-errors.ts';
-import { isTokenName, type Token } from '../../token.ts';
+import { isOwner, isOwnerOfSubject, isTokenId, isTokenName, type Token } from '../../token.ts';
 import { compileCheck } from '../../validation.ts';
 import { CommandFailed } from '../command-errors.ts';
 import { type CommandContext, print } from '../context.ts';
@@ -99,7 +99,8 @@ async function countPlants(bulk: Bulk): Promise<number | undefined> {
 const checkPlant = compileCheck(NewPlant);
 
 function faultOfPlant({ owner, id, ...fields }: PlantRow): string | undefined {
-  if (owner === '') return `the plant ${id}: its owner is empty`;
+  const invalid = faultOfOwner(owner);
+  if (invalid !== undefined) return `the plant ${id}: ${invalid}`;
   const present = Object.entries(fields).filter(([, value]) => value !== null);
   const checked = checkPlant({ id, ...Object.fromEntries(present) });
   if ('value' in checked) return undefined;
@@ -108,7 +109,9 @@ function faultOfPlant({ owner, id, ...fields }: PlantRow): string | undefined {
 
 function faultOfToken(token: Token): string | undefined {
   const { id, owner, name, digest, createdAt, expiresAt, revokedAt, lastUsedAt } = token;
-  if (owner === '') return `the token ${id}: its owner is empty`;
+  if (!isTokenId(id)) return `the token ${JSON.stringify(id)}: its id is invalid`;
+  const invalid = faultOfOwner(owner);
+  if (invalid !== undefined) return `the token ${id}: ${invalid}`;
   if (!isTokenName(name)) return `the token ${id}: its name is invalid`;
   if (digest.length !== DIGEST_BYTES) return `the token ${id}: its digest is not SHA-256`;
   const times = [createdAt, expiresAt, revokedAt, lastUsedAt].filter((time) => time !== null);
@@ -116,12 +119,20 @@ function faultOfToken(token: Token): string | undefined {
 }
 
 function faultOfKey({ owner, key, digest, outcome, firstUsedAt }: KeyRow): string | undefined {
+  const invalid = faultOfOwner(owner);
+  if (invalid !== undefined) return `the idempotency key ${JSON.stringify(key)}: ${invalid}`;
   const name = `the idempotency key ${JSON.stringify(key)} of ${owner}`;
   if (!isIdempotencyKey(key)) return `${name}: it must be ${IDEMPOTENCY_KEY_RULE}`;
   if (digest.length !== DIGEST_BYTES) return `${name}: its digest is not SHA-256`;
   if (outcome !== 'created' && outcome !== 'idTaken')
     return `${name}: its outcome is neither created nor idTaken`;
   return isTime(firstUsedAt) ? undefined : `${name}: its time must be ${TIME_RULE}`;
+}
+
+function faultOfOwner(owner: string): string | undefined {
+  return isOwner(owner) || isOwnerOfSubject(owner)
+    ? undefined
+    : `its owner ${JSON.stringify(owner)} is invalid`;
 }
 
 function isTime(value: number): boolean {

@@ -142,18 +142,12 @@ async function save(
   onConflict: OnConflict,
 ): Promise<readonly number[]> {
   if (onConflict !== 'replace') return indexesOfTaken(plants, await connection.query(createPlants(plants)));
-  const existing = await connection.query({
-    text: 'SELECT owner, id FROM plants WHERE (owner, id) IN (SELECT * FROM unnest($1::text[], $2::bigint[]))',
-    values: [plants.map(({ owner }) => owner), plants.map(({ id }) => id.toString())],
-  });
   // Sends only the last version if a plant occurs twice: one statement cannot change a row twice.
-  const last = new Map(plants.map((plant) => [keyOf(plant), plant]));
-  await connection.query(replacePlants([...last.values()]));
-  const known = new Set(existing.map(keyOf));
-  return indexesOfTaken(
-    plants,
-    [...last.values()].filter((plant) => !known.has(keyOf(plant))),
-  );
+  const rest = new Map(plants.map((plant) => [keyOf(plant), plant]));
+  const created = await connection.query(createPlants([...rest.values()]));
+  for (const row of created) rest.delete(keyOf(row));
+  if (rest.size > 0) await connection.query(replacePlants([...rest.values()]));
+  return indexesOfTaken(plants, created);
 }
 
 /**

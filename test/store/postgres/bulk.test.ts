@@ -112,6 +112,28 @@ test('an empty target is locked for longer than a migration waits for a lock →
   }
 });
 
+test('another writer creates a plant while --on-conflict replace saves it → it counts as replaced', async (t) => {
+  const url = await postgres.freshUrl(t);
+  await migrateStore(url);
+  const bulk = await openBulk(url, { ...connections, statementTimeoutMs: PATIENCE_MS });
+  t.after(() => bulk.close());
+  const other = new pg.Client({ connectionString: url });
+  await other.connect();
+  try {
+    await other.query("BEGIN; INSERT INTO plants (owner, id, name) VALUES ('alice', 2, 'of the other')");
+    const saved = bulk.savePlants([plantRow(1n), plantRow(2n), plantRow(3n)], 'replace');
+    const waiting = `SELECT FROM pg_stat_activity
+                      WHERE datname = current_database() AND wait_event_type = 'Lock'`;
+    await until(async () => (await rowsOf(url, waiting)).length > 0);
+    await other.query('COMMIT');
+    assert.deepEqual(await saved, [1]);
+  } finally {
+    await other.end();
+  }
+  const changed = await rowsOf(url, "SELECT id FROM plants WHERE name = 'of the other'");
+  assert.deepEqual(changed, []);
+});
+
 test('two copies fill one empty store at the same time → the second is rejected, and the first is complete', async (t) => {
   const url = await postgres.freshUrl(t);
   await migrateStore(url);

@@ -212,7 +212,8 @@ export function isEmpty(db: DatabaseSync): boolean {
 
 /** Returns the names of the migrations in the table `migrations`, which must exist. */
 export function appliedMigrations(db: DatabaseSync): readonly string[] {
-  const rows = db.prepare('SELECT name FROM migrations').all();
+  // Without AS, a column `Name` of a damaged table would keep this name.
+  const rows = db.prepare('SELECT name AS name FROM migrations').all();
   return rows.map(({ name }) => String(name));
 }
 

@@ -64,6 +64,10 @@ describe('a part of the schema is missing or changed', () => {
       change: (file: string) => replaceInFile(file, 'tag TEXT', 'tah TEXT'),
       fault: `the table plants differs from \`${PLANTS};\``,
     },
+    {
+      change: (file: string) => replaceInFile(file, '(name TEXT PRIMARY', '(Name TEXT PRIMARY'),
+      fault: 'the table migrations differs from `CREATE TABLE migrations (name TEXT PRIMARY KEY) STRICT;`',
+    },
   ])
     test(`${fault.slice(0, 45)}… → named by \`check\` and \`backup\`; nothing writes to the store`, async (t) => {
       const { url, file } = await closedStore(t);

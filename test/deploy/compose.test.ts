@@ -201,7 +201,8 @@ describe('compose.yaml', () => {
       );
   });
 
-  test('files, services and volumes exist', () => {
+  test('files, services and volumes exist; the command for a strict umask names the files', () => {
+    const readable = /`chmod 644 (.*)`/.exec(read('deploy/compose.yaml'))?.[1]?.split(' ');
     for (const name of Object.keys(services)) {
       const { build, depends_on, volumes } = mapOf(services[name]);
       if (build !== undefined) {
@@ -213,8 +214,10 @@ describe('compose.yaml', () => {
         for (const other of Object.keys(mapOf(depends_on))) assert.ok(other in services, `${name}: ${other}`);
       for (const volume of stringsOf(volumes)) {
         const [source = ''] = volume.split(':');
-        if (source.startsWith('.')) assert.ok(statSync(join(ROOT, 'deploy', source)).isFile(), source);
-        else assert.ok(source in mapOf(compose.volumes), `${name}: volume ${source}`);
+        if (source.startsWith('.')) {
+          assert.ok(statSync(join(ROOT, 'deploy', source)).isFile(), source);
+          assert.ok(readable?.includes(join('deploy', source)), source);
+        } else assert.ok(source in mapOf(compose.volumes), `${name}: volume ${source}`);
       }
     }
   });

@@ -63,6 +63,8 @@ describe('Dockerfile', () => {
     assert.equal(install, 'npm ci --ignore-scripts');
     // As in the image, no command of a package is on the path.
     const PATH = `${dirname(process.execPath)}:/usr/bin:/bin`;
+    // As in a clone made under `umask 077`, whose modes COPY keeps.
+    await run('sh', ['-euc', 'chmod -R go= .'], { cwd: app });
     await run('sh', ['-euc', build], { cwd: app, env: { PATH } });
 
     const copied = valuesOf('COPY').flatMap(
@@ -70,6 +72,21 @@ describe('Dockerfile', () => {
     );
     assert.deepEqual(copied, ['dist/package', 'data']);
     assert.deepEqual(await readdir(join(app, 'data')), []);
+    const unreadable = [
+      'dist/package',
+      '(',
+      '!',
+      '-perm',
+      '-o+r',
+      '-o',
+      '-type',
+      'd',
+      '!',
+      '-perm',
+      '-o+x',
+      ')',
+    ];
+    assert.equal((await run('find', unreadable, { cwd: app })).stdout, '');
     const [program = '', ...flags] = stringsIn(valuesOf('ENTRYPOINT')[0]);
     const command = stringsIn(valuesOf('CMD')[0]);
     assert.equal(program, 'node');

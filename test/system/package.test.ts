@@ -40,6 +40,16 @@ test('npm ci in a clone → installs Node and builds the page, also with NODE_EN
   }
 });
 
+test('npm in a clone → ignores settings of the user with which `npm ci` fails on Node 20', async () => {
+  const folder = await freshFolder();
+  for (const file of ['package.json', '.npmrc']) await copyFile(join(ROOT, file), join(folder, file));
+  const userconfig = join(folder, 'user.npmrc');
+  await writeFile(userconfig, 'engine-strict=true\nbin-links=false\n');
+  const flags = ['config', 'get', 'engine-strict', 'bin-links', '--userconfig', userconfig];
+  const { stdout } = await run('npm', flags, { cwd: folder });
+  assert.equal(stdout, 'engine-strict=false\nbin-links=true\n');
+});
+
 test('npm run build after an installation without scripts → builds the script of the page /docs', async () => {
   const folder = await freshFolder();
   for (const name of ['package.json', 'bin', 'build', 'src', 'LICENSE', 'CHANGELOG.md'])

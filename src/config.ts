@@ -234,7 +234,9 @@ export function loadConfig(flags: Flags, environment: Readonly<Record<string, st
   if ('value' in checked) {
     const rule = brokenRuleOfSslMode(checked.value.databaseUrl, environment);
     if (rule !== undefined) throw new ConfigInvalid(`${namesOf('databaseUrl')} ${rule}`);
-    return Object.freeze(checkPairs(checked.value));
+    checkPairs(checked.value);
+    checkUriLimit(checked.value);
+    return Object.freeze(checked.value);
   }
   const { field, rule } = checked.violation;
   const invalid = given.find(({ setting }) => setting === field);
@@ -290,13 +292,23 @@ const pairs = [
   ['tlsCert', 'tlsKey'],
 ] as const satisfies readonly (readonly [Setting, Setting])[];
 
-function checkPairs(config: Config): Config {
+function checkPairs(config: Config): void {
   for (const [first, second] of pairs) {
     const [given, missing] = config[first] === '' ? [second, first] : [first, second];
     if (config[given] === '' || config[missing] !== '') continue;
     throw new ConfigInvalid(`${namesOf(missing)} must be set too, since ${namesOf(given)} is set`);
   }
-  return config;
+}
+
+/** Max characters of a link to the next page, without the base path: int32 `limit`, and a cursor of 16 characters. */
+const MAX_LINK_LENGTH = '/plants?limit=2147483647&cursor='.length + 16;
+
+function checkUriLimit({ basePath, uriLimit }: Config): void {
+  const needed = basePath.length + MAX_LINK_LENGTH;
+  if (uriLimit >= needed) return;
+  throw new ConfigInvalid(
+    `${namesOf('uriLimit')} must be ${needed} or more: with this ${namesOf('basePath')}, a link to the next page of a list can have as many characters`,
+  );
 }
 
 /** Returns the flag and the variable of a setting, for messages: `--admin-port (ADMIN_PORT)`. */

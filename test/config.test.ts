@@ -12,6 +12,8 @@ import {
   settings,
   variableOf,
 } from '../src/config.ts';
+import { encodeCursor } from '../src/http/plants/cursor.ts';
+import { INT64_MAX } from '../src/plant.ts';
 import { freshFolder } from './support/engines.ts';
 
 interface Values {
@@ -381,6 +383,19 @@ describe('a configuration', () => {
     assert.throws(
       () => loadConfig({ tlsKey: 'tls.key' }, {}),
       new ConfigInvalid('--tls-cert (TLS_CERT) must be set too, since --tls-key (TLS_KEY) is set'),
+    );
+  });
+
+  test('has a URI limit that the longest link to a next page does not exceed', () => {
+    const link = `/plants?limit=2147483647&cursor=${encodeCursor(INT64_MAX)}`;
+    const basePath = '/x'.repeat(95);
+    const needed = basePath.length + link.length;
+    assert.equal(loadConfig({ basePath, uriLimit: String(needed) }, {}).uriLimit, needed);
+    assert.throws(
+      () => loadConfig({ basePath, uriLimit: String(needed - 1) }, {}),
+      new ConfigInvalid(
+        `--uri-limit (URI_LIMIT) must be ${needed} or more: with this --base-path (BASE_PATH), a link to the next page of a list can have as many characters`,
+      ),
     );
   });
 

@@ -26,8 +26,8 @@ export function propertiesOf(schema: TSchema): Readonly<Record<string, TSchema>>
 
 /**
  * Creates a function that parses a string as the type of a schema: integer, boolean or string. The string
- * comes from a path, query, flag, environment variable or CSV cell. An invalid string becomes NaN or stays a
- * string, and then fails the check of the schema.
+ * comes from a path, query, flag, environment variable or CSV cell. An invalid string becomes NaN or null, or stays
+ * a string, and then fails the check of the schema.
  */
 export function compileTextParser(schema: TSchema): (text: unknown) => unknown {
   const read = readerOf(schema);
@@ -35,11 +35,15 @@ export function compileTextParser(schema: TSchema): (text: unknown) => unknown {
 }
 
 function readerOf(schema: TSchema): (text: string) => unknown {
-  if (Type.IsBigInt(schema))
-    // 19 digits, as int64 has: more are out of its range, and would take quadratic time. NaN instead of the text, whose
-    // message would say that it is a string.
-    return (text) => (/^-?(?:0|[1-9][0-9]{0,18})$/.test(text) ? BigInt(text) : Number.NaN);
+  if (Type.IsBigInt(schema)) return parseBigInt;
   if (Type.IsInteger(schema)) return (text) => (/^(?:0|[1-9][0-9]{0,14})$/.test(text) ? Number(text) : text);
   if (Type.IsBoolean(schema)) return (text) => (text === 'true' || text === 'false' ? text === 'true' : text);
   return (text) => text;
+}
+
+/** Returns NaN for another form of an integer, such as 07, and null for other texts: a string would get the message of one. */
+function parseBigInt(text: string): unknown {
+  // 20 digits are beyond int64 already. All digits would take quadratic time.
+  if (/^-?(?:0|[1-9][0-9]*)$/.test(text)) return BigInt(text.slice(0, 21));
+  return /^[+-]?[0-9]+$/.test(text) ? Number.NaN : null;
 }

@@ -220,7 +220,7 @@ describe('CSV', () => {
     assert.deepEqual(await outline(csv, lines.join('\n'), 5), [
       '2: two\r\nlines',
       '5: the line is not CSV: expected 3 cells, found 2',
-      '6: the field `id` must be an integer from -9223372036854775808 to 9223372036854775807, without leading zeros',
+      '6: the field `id` must be an integer from -9223372036854775808 to 9223372036854775807',
       '7: the field `id` must be an integer from -9223372036854775808 to 9223372036854775807',
       '8: the field `id` is required',
       '9: the field `name` is required',

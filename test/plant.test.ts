@@ -146,8 +146,27 @@ describe('a new plant', () => {
     for (const id of [INT64_MIN - 1n, INT64_MAX + 1n, 2n ** 64n, 7, true, null, [7n]])
       assert.deepEqual(violationOf({ id, name: '' }), ['id', rule]);
     assert.deepEqual(violationOf({ id: '7', name: '' }), ['id', `${rule}, not a string`]);
-    const fromText = compileTextParser(Int64)('07');
-    assert.deepEqual(violationOf({ id: fromText, name: '' }), ['id', `${rule}, without leading zeros`]);
+  });
+
+  test('has an id that, as a text, is a plain integer; the message names the fault', () => {
+    const parse = compileTextParser(Int64);
+    for (const text of [String(INT64_MIN), '-0', '0', String(INT64_MAX)])
+      assert.equal(violationOf({ id: parse(text), name: '' }), undefined, text);
+    const rule = `must be an integer from ${INT64_MIN} to ${INT64_MAX}`;
+    for (const text of ['07', '+7', '-07', '00', `0${'1'.repeat(30)}`])
+      assert.deepEqual(
+        violationOf({ id: parse(text), name: '' }),
+        ['id', `${rule}, without a plus sign or leading zeros`],
+        text,
+      );
+    const tooLarge = [
+      '9223372036854775808',
+      '-9223372036854775809',
+      `1${'0'.repeat(19)}`,
+      `-1${'0'.repeat(19)}`,
+    ];
+    for (const text of [...tooLarge, '1'.repeat(60_000), '', '1.5', '1e3', 'alder', ' 7', '7\n', '-', '0x7'])
+      assert.deepEqual(violationOf({ id: parse(text), name: '' }), ['id', rule], text);
   });
 
   test('has a name and may have a tag: any text that a store can keep', () => {
@@ -168,11 +187,11 @@ describe('a new plant', () => {
   });
 });
 
-test('text of an id → a bigint; with more digits than int64 has, it is not converted', () => {
+test('text of an id → a bigint; of more digits than int64 has, the first are converted', () => {
   const read = compileTextParser(Int64);
   assert.equal(read('-9223372036854775808'), -(2n ** 63n));
   assert.equal(read('9999999999999999999'), 9_999_999_999_999_999_999n);
-  assert.ok(Number.isNaN(read('10000000000000000000')));
+  assert.equal(read('9'.repeat(60_000)), 10n ** 21n - 1n);
 });
 
 test('schemas → each is described, and its examples are full plants or ids', () => {

@@ -29,7 +29,8 @@ const IdempotencyKey = Type.Refine(
       'key for each plant, such as a UUID.',
   }),
   isIdempotencyKey,
-  () => `must be ${IDEMPOTENCY_KEY_RULE}`,
+  // Node joins repeated headers by a comma and a space, which no valid key contains.
+  () => `must be given once, with ${IDEMPOTENCY_KEY_RULE}`,
 );
 
 export const createPlantOperation = {

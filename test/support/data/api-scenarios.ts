@@ -708,7 +708,7 @@ const idempotency: readonly Scenario[] = [
   {
     title: 'an Idempotency-Key sent twice is rejected',
     ...posts(fern, [...withKey('k'), ['Idempotency-Key', 'k']]),
-    ...rejected(40000, 'Idempotency-Key'),
+    ...rejected(40000, '`Idempotency-Key` must be given once'),
     after: [thenLists('[]')],
   },
   {

@@ -47,7 +47,7 @@ export const TOKEN_NAME_RULE = `up to ${NAME_LENGTH} characters without control 
 export const DEFAULT_EXPIRES = '90d';
 
 /** Text of the rule for lifetimes of tokens, used in error messages. */
-export const EXPIRES_RULE = 'a time such as 30m, 12h or 90d, or never';
+export const EXPIRES_RULE = '1 to 999999 with m, h or d, such as 30m, 12h or 90d, or never';
 
 /** Min milliseconds between two recorded times at which a token was last used, in either direction. */
 export const LAST_USE_STEP_MS = 60_000;

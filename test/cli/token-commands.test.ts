@@ -171,6 +171,7 @@ describe('token create', TOGETHER, () => {
     { args: ['two words'], names: /OWNER/ },
     { args: ['alice', '--scope', 'plants:read,plants:eat'], names: /--scope/ },
     { args: ['alice', '--expires', 'tomorrow'], names: /--expires.*90d/ },
+    { args: ['alice', '--expires', '1000000d'], names: /--expires.*999999/ },
     { args: ['alice', '--name', '\u001b[31mred'], names: /--name/ },
     { args: ['alice', '--database-url', 'mysql://somewhere'], names: /--database-url/ },
   ]) {

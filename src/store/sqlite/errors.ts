@@ -123,12 +123,18 @@ function resultCodeOf(error: unknown): number | undefined {
 export function reasonOf(error: unknown): string {
   if (error instanceof Error && 'syscall' in error && error.syscall === 'mkdir' && 'path' in error)
     return `the folder ${String(error.path)} cannot be created (${codeOf(error)})`;
-  if (codeOf(error) === 'ERR_WORKER_INIT_FAILED')
-    return `no thread can be started (${messageOf(error)}); raise the limit on processes and threads of this user or container`;
+  if (codeOf(error) === 'ERR_WORKER_INIT_FAILED') return reasonOfThread(messageOf(error));
   const code = resultCodeOf(error);
   if (code === undefined) return messageOf(error);
   const hint = HINTS.get(code) ?? HINTS.get(code & 0xff);
   return `${messageOf(error)} (SQLite code ${code})${hint === undefined ? '' : `: ${hint}`}`;
+}
+
+function reasonOfThread(message: string): string {
+  const limit = /\bE[MN]FILE$/.test(message)
+    ? 'open files (ulimit -n, or LimitNOFILE of the unit)'
+    : 'processes and threads of this user or container';
+  return `no thread can be started (${message}); raise the limit on ${limit}`;
 }
 
 /** Throws the error of the file system for a path, without links, that is too long for SQLite. */

@@ -1,5 +1,7 @@
 import assert from 'node:assert/strict';
+import { execFile } from 'node:child_process';
 import { test } from 'node:test';
+import { promisify } from 'node:util';
 import { type Severity, severityOf } from '../../../src/store/sqlite/errors.ts';
 
 /** Result codes of SQLite (https://sqlite.org/rescode.html); an extended one has its primary code in the low byte. */
@@ -47,4 +49,23 @@ for (const [name, errcode, severity] of cases)
 test('an error that is not of SQLite → rejected', () => {
   for (const error of [new Error('failed'), Object.assign(new Error('failed'), { errcode: '10' }), undefined])
     assert.equal(severityOf(error), 'rejected');
+});
+
+test('thread that lacks open files → the message names their limit', async () => {
+  const script = `
+    import { openSync } from 'node:fs';
+    import { Worker } from 'node:worker_threads';
+    import { reasonOf } from '${new URL('../../../src/store/sqlite/errors.ts', import.meta.url)}';
+    try { for (;;) openSync('/dev/null'); } catch {}
+    new Worker('', { eval: true }).once('error', (error) => process.stdout.write(reasonOf(error)));`;
+  const command = [
+    '-c',
+    'ulimit -n 64; exec "$0" "$@"',
+    process.execPath,
+    '--input-type=module',
+    '-e',
+    script,
+  ];
+  const { stdout } = await promisify(execFile)('sh', command);
+  assert.match(stdout, /^no thread can be started \(.*EMFILE\); .*ulimit -n/);
 });

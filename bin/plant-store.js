@@ -1,6 +1,7 @@
 #!/usr/bin/env node
-import { existsSync } from 'node:fs';
+import { existsSync, realpathSync } from 'node:fs';
 import module from 'node:module';
+import { fileURLToPath } from 'node:url';
 import { createPrivateCache, protectCompileCache } from './compile-cache.js';
 
 // First, since Node opens its debugger on this signal until then: a port without authentication that runs any code.
@@ -19,9 +20,7 @@ process.title = 'plant-store';
 const hasSources = existsSync(new URL('../src/cli/main.ts', import.meta.url));
 
 if (process.versions.node.localeCompare(MIN_NODE, 'en', { numeric: true }) < 0) {
-  const remedy = hasSources
-    ? '. Run `npm ci --ignore-scripts=false`, which installs it, and start with `npx plant-store`'
-    : '';
+  const remedy = hasSources ? remedyIn(fileURLToPath(new URL('../', import.meta.url))) : '';
   process.stderr.write(
     `plant-store: needs Node ${MIN_NODE} or newer; this is ${process.versions.node}${remedy}\n`,
   );
@@ -37,3 +36,14 @@ if (cache !== undefined) {
 }
 const { main } = await import(hasSources ? '../src/cli/main.ts' : '../lib/cli/main.js');
 await main();
+
+/** Returns what to do in a clone. npm finds its Node by the PATH, which cannot contain a folder with a colon. */
+function remedyIn(clone) {
+  const installed = `${clone}node_modules/node/bin/node`;
+  if (!existsSync(installed) || realpathSync(installed) === realpathSync(process.execPath))
+    return '. Run `npm ci --ignore-scripts=false`, which installs it, and start with `npx plant-store`';
+  const otherwise = clone.includes(':')
+    ? 'move the clone to a path without `:`, which separates folders of the PATH'
+    : 'start with `npx plant-store`';
+  return `. The PATH lacks the Node of this clone: run \`node_modules/.bin/node bin/plant-store.js\` in the clone, or ${otherwise}`;
+}

@@ -1,28 +1,55 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { mkdir, readFile, writeFile } from 'node:fs/promises';
-import { join } from 'node:path';
+import { mkdir, readFile, symlink, writeFile } from 'node:fs/promises';
+import { dirname, join } from 'node:path';
 import { test } from 'node:test';
 import { freshFolder } from '../support/engines.ts';
 
 const textOf = (path: string) => readFile(new URL(`../../${path}`, import.meta.url), 'utf8');
 
-test('older Node in a clone → says how to install the required version', async () => {
-  const folder = await freshFolder();
-  await mkdir(join(folder, 'bin'));
-  await mkdir(join(folder, 'src/cli'), { recursive: true });
-  await writeFile(join(folder, 'src/cli/main.ts'), '');
-  await writeFile(join(folder, 'package.json'), '{"type":"module"}');
-  await writeFile(join(folder, 'bin/compile-cache.js'), await textOf('bin/compile-cache.js'));
+/** Lets a clone run on an older Node, and returns its message. `files` are further files of the clone. */
+async function messageIn(clone: string, ...files: readonly string[]): Promise<string> {
+  for (const file of ['src/cli/main.ts', ...files]) {
+    await mkdir(dirname(join(clone, file)), { recursive: true });
+    await writeFile(join(clone, file), '');
+  }
+  await mkdir(join(clone, 'bin'));
+  await writeFile(join(clone, 'package.json'), '{"type":"module"}');
+  await writeFile(join(clone, 'bin/compile-cache.js'), await textOf('bin/compile-cache.js'));
   const program = await textOf('bin/plant-store.js');
-  const path = join(folder, 'bin/plant-store.js');
+  const path = join(clone, 'bin/plant-store.js');
   await writeFile(path, program.replaceAll('process.versions.node', "'20.20.2'"));
   const { status, stderr } = spawnSync(process.execPath, [path], { encoding: 'utf8' });
+  assert.equal(status, 1);
+  return stderr;
+}
+
+test('older Node in a clone → says how to install the required version', async () => {
   assert.equal(
-    stderr,
+    await messageIn(await freshFolder()),
     'plant-store: needs Node 24.15 or newer; this is 20.20.2. Run `npm ci --ignore-scripts=false`, which installs it, and start with `npx plant-store`\n',
   );
-  assert.equal(status, 1);
+});
+
+test('older Node next to the installed one → says how to run that', async () => {
+  const folder = await freshFolder();
+  const installed = 'node_modules/node/bin/node';
+  const command = /`node_modules\/\.bin\/node bin\/plant-store\.js`/;
+  const message = await messageIn(join(folder, 'clone'), installed);
+  assert.match(message, command);
+  assert.match(message, /`npx plant-store`/);
+  // The PATH cannot contain this folder, so npm and npx do not find the installed Node.
+  const inColon = await messageIn(join(folder, 'a:b'), installed);
+  assert.match(inColon, command);
+  assert.match(inColon, /a path without `:`/);
+  assert.doesNotMatch(inColon, /npm|npx/);
+});
+
+test('installed Node of an earlier version → says to install the required one', async () => {
+  const folder = await freshFolder();
+  await mkdir(join(folder, 'node_modules/node/bin'), { recursive: true });
+  await symlink(process.execPath, join(folder, 'node_modules/node/bin/node'));
+  assert.match(await messageIn(folder), /npm ci/);
 });
 
 test('the minimum Node is the same in all places that name it', async () => {

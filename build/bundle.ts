@@ -2,11 +2,22 @@ import { existsSync, globSync, readdirSync, readFileSync } from 'node:fs';
 import { join } from 'node:path';
 import { build } from 'esbuild';
 
+interface BundleOptions {
+  /** `esm` splits the bundle into chunks, which load on demand. `cjs` has one file per entry point, minified. */
+  readonly format: 'cjs' | 'esm';
+}
+
+/** By format, lines before each file. Packages in CommonJS require modules of Node. */
+const BANNERS = {
+  cjs: "const fileUrl = require('node:url').pathToFileURL(__filename).href;",
+  esm: "import { createRequire as requireFrom } from 'node:module';\nconst require = requireFrom(import.meta.url);",
+};
+
 /** Bundles entry points of `src` with all packages that they import. Returns the paths of the bundled files. */
 export async function bundle(
   entryPoints: readonly string[],
   outdir: string,
-  { splitting, minify }: { readonly splitting: boolean; readonly minify: boolean },
+  { format }: BundleOptions,
 ): Promise<readonly string[]> {
   const { metafile } = await build({
     absWorkingDir: join(import.meta.dirname, '..'),
@@ -14,19 +25,17 @@ export async function bundle(
     outbase: 'src',
     outdir,
     bundle: true,
-    splitting,
+    splitting: format === 'esm',
     platform: 'node',
-    format: 'esm',
+    format,
     target: 'node24.15',
-    // Packages in CommonJS require modules of Node.
-    banner: {
-      js: "import { createRequire as requireFrom } from 'node:module';\nconst require = requireFrom(import.meta.url);",
-    },
+    banner: { js: BANNERS[format] },
+    define: format === 'cjs' ? { 'import.meta.url': 'fileUrl' } : {},
     // pg loads it only if it is installed.
     external: ['pg-native'],
     chunkNames: '[name]-[hash]',
-    minifyWhitespace: minify,
-    minifySyntax: minify,
+    minifyWhitespace: format === 'cjs',
+    minifySyntax: format === 'cjs',
     legalComments: 'none',
     metafile: true,
     logLevel: 'warning',

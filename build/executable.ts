@@ -1,8 +1,17 @@
 import { execFileSync } from 'node:child_process';
-import { mkdirSync, mkdtempSync, readFileSync, rmSync, writeFileSync } from 'node:fs';
+import {
+  copyFileSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  renameSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
 import { tmpdir } from 'node:os';
 import { dirname, join, resolve } from 'node:path';
 import { parseArgs } from 'node:util';
+import { inject } from 'postject';
 import { bundle, packagedFiles, renderThirdParty } from './bundle.ts';
 
 /**
@@ -24,16 +33,15 @@ const output = resolve(values.output);
 process.chdir(join(import.meta.dirname, '..'));
 const folder = mkdtempSync(join(tmpdir(), 'plant-store-executable-'));
 try {
+  const blob = join(folder, 'blob');
   const thread = 'store/sqlite/writer-thread';
   const files = await bundle(['src/cli/executable.ts', `src/${thread}.ts`], folder, {
-    splitting: false,
-    minify: true,
+    format: 'cjs',
   });
   const assets = (await packagedFiles()).map((file) => [file, resolve('src', file)]);
   const config = {
     main: join(folder, 'cli/executable.js'),
-    mainFormat: 'module',
-    output,
+    output: blob,
     disableExperimentalSEAWarning: true,
     useCodeCache: true,
     // Node listens for SIGUSR1 before the program can ignore it.
@@ -42,10 +50,19 @@ try {
   };
   const configFile = join(folder, 'config.json');
   writeFileSync(configFile, JSON.stringify(config));
+  execFileSync(process.execPath, ['--experimental-sea-config', configFile], { stdio: 'inherit' });
   mkdirSync(dirname(output), { recursive: true });
-  execFileSync(process.execPath, ['--build-sea', configFile], { stdio: 'inherit' });
+  const made = `${output}.partial`;
+  copyFileSync(process.execPath, made);
   // macOS runs no program whose signature is of other content.
-  if (process.platform === 'darwin') execFileSync('codesign', ['--force', '--sign', '-', output]);
+  if (process.platform === 'darwin') execFileSync('codesign', ['--remove-signature', made]);
+  await inject(made, 'NODE_SEA_BLOB', readFileSync(blob), {
+    sentinelFuse: 'NODE_SEA_FUSE_fce680ab2cc467b6e072b8b5df1996b2',
+    machoSegmentName: 'NODE_SEA',
+  });
+  if (process.platform === 'darwin') execFileSync('codesign', ['--force', '--sign', '-', made]);
+  // A rename, since an executable that runs cannot be written.
+  renameSync(made, output);
   writeFileSync(
     `${output}.licences.txt`,
     `${readNodeLicence()}\n${'-'.repeat(80)}\n\n${renderThirdParty(files)}`,

@@ -11,7 +11,7 @@ process.chdir(join(import.meta.dirname, '..'));
 rmSync(TO, { recursive: true, force: true });
 mkdirSync(TO, { recursive: true });
 const entryPoints = ['src/cli/main.ts', 'src/store/sqlite/writer-thread.ts'];
-const files = await bundle(entryPoints, join(TO, 'lib'), { splitting: true, minify: false });
+const files = await bundle(entryPoints, join(TO, 'lib'), { format: 'esm' });
 for (const file of await packagedFiles()) cpSync(join('src', file), join(TO, 'lib', file));
 for (const file of ['bin', 'LICENSE', 'CHANGELOG.md']) cpSync(file, join(TO, file), { recursive: true });
 cpSync('build/package-readme.md', join(TO, 'README.md'));

@@ -135,13 +135,13 @@ const HEADER_VALUE = /^[\t -~\x80-\xff]*$/;
 export function collectionAt(url: string | URL): URL {
   // Accepts only http and https. The URL parser takes `localhost:` in `localhost:8080` as the scheme. The
   // error message omits the URL, since a URL may contain a password.
-  if (!URL.canParse(url) || !/^https?:$/.test(new URL(url).protocol)) {
+  if (!URL.canParse(`${url}`) || !/^https?:$/.test(new URL(url).protocol)) {
     throw new TypeError('the option url must be an http:// or https:// address');
   }
   const { origin, pathname, search, hash, username, password } = new URL(url);
   if (search || hash || username || password) {
     throw new TypeError(
-      'the option url must have no query, fragment, user or password; the option fetch can add them to each request',
+      'the option url must have no query, fragment, user or password; the option fetch can add them',
     );
   }
   // Appends text to the origin instead of resolving a relative URL. A path such as `//host`, resolved as a

@@ -6,5 +6,5 @@ process.on('SIGUSR1', () => undefined);
 process.umask(0o077);
 process.title = 'plant-store';
 protectCompileCache();
-const { main } = await import('./main.ts');
-await main();
+// Without a top-level await, which the executable's CommonJS does not have.
+void import('./main.ts').then(({ main }) => main());

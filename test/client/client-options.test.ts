@@ -100,7 +100,7 @@ describe('an invalid option is rejected at once, with the valid range', () => {
   ]) {
     test(`url: ${url}`, () => {
       const message =
-        'the option url must have no query, fragment, user or password; the option fetch can add them to each request';
+        'the option url must have no query, fragment, user or password; the option fetch can add them';
       assert.throws(() => createUnchecked({ url }), { name: 'TypeError', message });
     });
   }

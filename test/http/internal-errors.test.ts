@@ -49,15 +49,17 @@ for (const engine of engines) {
     );
     const request = get(`${service.url}/plants`, { headers });
     const [answer]: IncomingMessage[] = await once(request, 'response');
+    // Gets the error of `answer` too, with Node 24.
+    request.on('error', () => undefined);
     assert.equal(answer?.statusCode, 200);
     const old = connect(Number(new URL(service.url).port), '127.0.0.1');
     old.write(`GET /plants HTTP/1.0\r\nAuthorization: ${headers.authorization}\r\n\r\n`);
     await once(old, 'readable');
+    const oldEnd = assert.rejects(once(old, 'close'), { code: 'ECONNRESET' });
     await execute(url, 'ALTER TABLE plants RENAME COLUMN tag TO moved_tag');
-    await Promise.all([
-      assert.rejects(Array.fromAsync(answer), { code: 'ECONNRESET' }),
-      assert.rejects(once(old.resume(), 'close'), { code: 'ECONNRESET' }),
-    ]);
+    old.resume();
+    await assert.rejects(Array.fromAsync(answer), { code: 'ECONNRESET' });
+    await oldEnd;
     await service.close();
     assertFailed(service, String(answer.headers['x-request-id']), /\btag\b/);
   });

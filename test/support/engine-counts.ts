@@ -18,10 +18,11 @@ export class EngineCounts {
 
   add({ type, data }: TestEvent): void {
     if (type !== 'test:start' && type !== 'test:pass' && type !== 'test:fail') return;
-    // Counts by `entryFile`, the test file that was started. Several test files may import the tests in
-    // `file`, so `file` does not identify the test file.
-    const { entryFile: file, name, testId, parentId } = data;
-    if (file === undefined || !(this.#files.has(file) || isOfEveryEngine(file))) return;
+    // Counts by `entryFile`, the test file that was started, which the types of Node 24 lack. Several test files may
+    // import the tests in `file`, so `file` does not identify the test file.
+    const { name, testId, parentId } = data;
+    const file = 'entryFile' in data ? data.entryFile : undefined;
+    if (typeof file !== 'string' || !(this.#files.has(file) || isOfEveryEngine(file))) return;
     this.#files.add(file);
     const engine = this.#engineOf.get(`${file} ${parentId}`) ?? engineIn(name);
     this.#engineOf.set(`${file} ${testId}`, engine);

@@ -68,7 +68,7 @@ export type Grant = Pick<FoundToken, 'owner' | 'scopes' | 'expiresAt' | 'revoked
 /** Runs `work` within a limit. Rejects with an ApiError (50301) if the limit is reached. */
 export type Run = <T>(work: () => Promise<T>) => Promise<T>;
 
-/** Who the lookup of a token counts for. */
+/** The group that the lookup of a token counts for. */
 interface LookupClient {
   /** `running` is the token of a request that runs, `accepted` one that was accepted at its last lookup. */
   readonly kind: 'running' | 'accepted' | 'other';

@@ -98,7 +98,7 @@ type Found = FoundToken | Grant | JwtRejection | undefined;
 /**
  * A cached lookup of a token. `answer` resolves to the service's token or to the identity provider's grant.
  * For an invalid token, `answer` resolves to undefined or a rejection. `found` gives synchronous code the same value.
- * `found` is undefined until `answer` resolves.
+ * `found` is undefined until then.
  */
 interface Lookup {
   /** SHA-256 of the token, in base64. */
@@ -153,15 +153,13 @@ export function createAuthentication({
   }
 
   function lookUp(secret: string, digest: string, client: LookupClient, startedAt: number): Lookup {
-    const answer = find(secret, digest, client);
+    const answer = find(secret, digest, client).then((found) => {
+      started.found = found;
+      return found;
+    });
     const started: Lookup = { digest, found: undefined, answer, startedAt, recordUseFrom: 0 };
     lookups.set(secret, started);
-    started.answer.then(
-      (found) => {
-        started.found = found;
-      },
-      () => evict(secret, started),
-    );
+    answer.catch(() => evict(secret, started));
     return started;
   }
 

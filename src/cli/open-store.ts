@@ -18,8 +18,8 @@ export const DATABASE_URL_HINT = 'set --database-url (DATABASE_URL) to an existi
 const BULK_STATEMENT_TIMEOUT_MS = 600_000;
 
 /**
- * Opens the store of a configuration, calls `work` with it and closes it. The service may use the same store
- * at the same time. Creates a missing store, unless `mustExist` is true.
+ * Opens the store of a configuration to read and write tokens, calls `work` with it and closes it. The service may use the
+ * same store at the same time. Creates a missing store, unless `mustExist` is true.
  */
 export async function withStore<T>(
   context: CommandContext,
@@ -31,6 +31,7 @@ export async function withStore<T>(
   const store = await openStore(config.databaseUrl, {
     now: Date.now,
     mustExist,
+    onlyTokens: true,
     // After a fatal error, each call of `work` rejects with it.
     onFatal: () => undefined,
     onCreated: () => announceCreated(context, config.databaseUrl),

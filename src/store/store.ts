@@ -264,6 +264,8 @@ export interface StoreOptions extends MigrationOptions {
   /** Returns the current time, in milliseconds since the epoch. PostgreSQL has its own clock for idempotency keys. */
   readonly now: () => number;
   readonly connections: ConnectionOptions;
+  /** True if only tokens are written: then nothing but a changed table of tokens rejects the opening. */
+  readonly onlyTokens?: boolean;
   /** Called if the store is new, once its tables are created, even if the opening fails later. */
   readonly onCreated?: () => void;
   /** Called after each batch, with its number of writes and its duration in seconds. */

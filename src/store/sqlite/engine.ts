@@ -26,13 +26,14 @@ export async function openSqlite(
     now,
     keyDeletion,
     mustExist = false,
+    onlyTokens = false,
     onCreated = () => undefined,
     onLogLeft = () => undefined,
     onTaskEnd = () => undefined,
   }: StoreOptions,
 ): Promise<Engine> {
   if (createdStore(await migrateSqlite(file, { mustExist }))) onCreated();
-  /** Why the store no longer works: the first fatal error, or its close. */
+  /** Reason why the store no longer works: the first fatal error, or its close. */
   let broken: StoreUnavailable | undefined;
   let checkpointFailures = 0;
 
@@ -59,7 +60,7 @@ export async function openSqlite(
   }
 
   const writer = await startWriter(file, { breakWith, endCheckpoint });
-  const reader = await openReader(file).catch(async (error: unknown) => {
+  const reader = await openReader(file, { onlyTokens }).catch(async (error: unknown) => {
     await writer.close();
     throw notOpened(file, error);
   });

@@ -23,12 +23,12 @@ export function schemaFaults(db: DatabaseSync): readonly string[] {
 }
 
 /**
- * Throws StoreNotOpened if a part of the schema is missing or differs: a write could then damage other plants. Accepts an
- * additional trigger.
+ * Throws StoreNotOpened if a part of the schema is missing or differs: a write could then damage other plants. Compares only
+ * `table` and its indexes, if given. Accepts an additional trigger.
  */
-export function rejectChangedSchema(db: DatabaseSync, file: string): void {
+export function rejectChangedSchema(db: DatabaseSync, file: string, table?: string): void {
   if (isOtherVersion(db)) return;
-  const [fault] = changedObjects(db);
+  const [fault] = changedObjects(db, table);
   if (fault !== undefined)
     throw new StoreNotOpened(
       `cannot write to the store ${file}: ${fault}; see \`plant-store check\`, and repair it or restore a backup`,
@@ -39,9 +39,10 @@ function isOtherVersion(db: DatabaseSync): boolean {
   return whyOtherVersion(SQLITE_MIGRATIONS, appliedMigrations(db)) !== undefined;
 }
 
-function changedObjects(db: DatabaseSync): readonly string[] {
+function changedObjects(db: DatabaseSync, table?: string): readonly string[] {
   const found = new Map(objectsOf(db).map((object) => [object.label, object]));
   return expectedObjects().flatMap((expected) => {
+    if (table !== undefined && expected.table !== table) return [];
     const object = found.get(expected.label);
     const shown = expected.sql === '' ? '' : ` \`${expected.sql.replaceAll(/\s+/g, ' ')};\``;
     if (object === undefined) return [`the ${expected.label} is missing:${shown}`];

@@ -6,6 +6,7 @@ import { StoreNotOpened } from '../../../src/store/store.ts';
 import { connections, execute, sqlite } from '../../support/engines.ts';
 import { plantRow } from '../../support/plants.ts';
 import { create, prepare } from '../../support/store-setup.ts';
+import { createTokenIn } from '../../support/tokens.ts';
 
 /** A closed store with a short and a large plant. */
 async function closedStore(t: TestContext): Promise<{ url: string; file: string }> {
@@ -85,6 +86,22 @@ describe('a part of the schema is missing or changed', () => {
       assert.equal(await bulk.read((contents) => contents.countPlants()), 2);
     });
 });
+
+for (const { dropped, isRejected } of [
+  { dropped: 'INDEX idempotency_keys_by_age', isRejected: false },
+  { dropped: 'TRIGGER delete_large_plant', isRejected: false },
+  { dropped: 'INDEX tokens_by_id', isRejected: true },
+])
+  test(`commands of tokens, without the ${dropped} → ${isRejected ? 'rejected' : 'revoke a token'}`, async (t) => {
+    const { url } = await closedStore(t);
+    await execute(url, `DROP ${dropped}`);
+    const opening = openStore(url, { now: Date.now, connections, onFatal: assert.fail, onlyTokens: true });
+    if (isRejected) return assert.rejects(opening, StoreNotOpened);
+    const store = await opening;
+    t.after(() => store.close());
+    const token = await createTokenIn(store, 'alice', {}, Date.now());
+    assert.equal(await store.write({ kind: 'revokeToken', id: token.id, at: Date.now() }), 'done');
+  });
 
 test('additions that do not change what is stored → sound', async (t) => {
   const { url } = await closedStore(t);

@@ -36,6 +36,8 @@ export async function runProgram(argv: readonly string[], context: CommandContex
     exitCode = 1;
   });
   await runCommand(argv, context).catch(fail);
+  // Resolves after the last message, whose failure is an event.
+  await new Promise<void>((resolve) => void context.stderr.write('', () => resolve()));
   return exitCode;
 }
 

@@ -94,7 +94,7 @@ describe('stdout cannot be written', TOGETHER, () => {
   }
 });
 
-describe('standard error cannot be written, so that an audit line is lost', TOGETHER, () => {
+describe('standard error cannot be written, so that a message is lost', TOGETHER, () => {
   /** Keeps all of the file `audit.log` but its last bytes for earlier lines. */
   const ALMOST_FULL = 'head -c 1048566 /dev/zero > audit.log; exec "$@" 2>> audit.log';
 
@@ -120,6 +120,17 @@ describe('standard error cannot be written, so that an audit line is lost', TOGE
       const { code, stdout } = await runProcess(['token', 'revoke', await token()], { wrap });
       assert.deepEqual([code, stdout.split(' ')[0]], [1, 'revoked']);
     });
+
+    for (const command of [
+      ['backup', 'copy.db'],
+      ['export', 'alice', 'plants.ndjson'],
+    ])
+      it(`${command[0]}: ${what} → fails, and writes the file`, options, async (t) => {
+        const { folder, run, runProcess } = await newInstallation(t);
+        await run(['migrate']);
+        const { code } = await runProcess(command, { wrap });
+        assert.deepEqual([code, existsSync(join(folder, command.at(-1) ?? ''))], [1, true]);
+      });
   }
 });
 

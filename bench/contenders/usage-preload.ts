@@ -8,6 +8,8 @@ import { BroadcastChannel, isMainThread } from 'node:worker_threads';
  */
 const SLICE = 1_000;
 
+const REPORT = 'report';
+
 /** Carries each request for a report to the other threads, and their allocations back. */
 const channel = new BroadcastChannel('allocations');
 channel.unref();
@@ -17,7 +19,10 @@ profiler.start();
 
 // Servers preload this module, in all threads. The main thread answers each message of the parent process with the CPU
 // time and allocations of all threads.
-if (!isMainThread) channel.onmessage = () => channel.postMessage(takeAllocatedBytes());
+if (!isMainThread)
+  channel.onmessage = ({ data }: { readonly data: unknown }) => {
+    if (data === REPORT) channel.postMessage(takeAllocatedBytes());
+  };
 else if (process.channel !== undefined) {
   let threads = 0;
   let requests = 0;
@@ -77,6 +82,6 @@ async function takeFromThreads(threads: number): Promise<number> {
     reports += 1;
     if (reports === threads) resolve(allocated);
   };
-  channel.postMessage('report');
+  channel.postMessage(REPORT);
   return promise;
 }

@@ -16,7 +16,8 @@ import { bundle, packagedFiles, renderThirdParty } from './bundle.ts';
 
 /**
  * Builds one file that runs without Node: the Node that executes this script, the program, and its files as assets
- * (https://nodejs.org/api/single-executable-applications.html). Writes the licences next to it.
+ * (https://nodejs.org/api/single-executable-applications.html). Writes the licences next to it. On Linux postject prints
+ * harmless warnings about section names.
  *
  *     npm run build:executable -- --output plant-store
  */

@@ -242,7 +242,7 @@ for (const [file, wanted] of Object.entries(texts)) {
   });
 }
 
-/** When one of these changes, search the pages and the help for its words. */
+/** Numbers that pages give in words. If one of these changes, search the pages and the help for its words. */
 test('limits that pages give in words', () => {
   const inWords: readonly (readonly [words: string, value: number, constant: number])[] = [
     ['bytes are read for a second after an early error', SECOND_MS, LINGER_MS],

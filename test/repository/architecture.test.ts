@@ -63,7 +63,7 @@ describe('source files', () => {
       cwd: ROOT,
       exclude: ['**/node_modules/**'],
     });
-    const question = /\/\*\*\s+(?:\* )?(?:What|Whether|Where|How|Who)/;
+    const question = /\/\*\*\s+(?:\* )?(?:What|Whether|When|Where|Which|Why|How|Who)/;
     assert.deepEqual(
       files.filter((file) => question.test(readFileSync(join(ROOT, file), 'utf8'))),
       [],

@@ -84,7 +84,7 @@ interface JwtLimits {
   readonly wait: Run;
 }
 
-/** Why a JWT with a valid signature is invalid, for the audit log. `claims` is any claim or header without its own name. */
+/** Reason why a JWT with a valid signature is invalid, for the audit log. `claims` is any claim or header without its own name. */
 export interface JwtRejection {
   readonly rejection: 'expired' | 'audience' | 'scope' | 'claims';
   readonly owner?: string;

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { Agent, request } from 'node:http';
+import { connect } from 'node:net';
 import { test } from 'node:test';
 import { engines } from '../support/engines.ts';
 import { newInstallation, type Service } from '../support/program.ts';
@@ -14,13 +15,15 @@ const REQUESTS = 3_000;
 const ROUNDS = 3;
 const KIBIBYTE = 1_024;
 
-/** Size of the old space of the heap, in bytes. */
-async function oldHeap({ adminUrl }: Service): Promise<number> {
+/** Value of a metric of the heap, in bytes. */
+async function heapBytes({ adminUrl }: Service, metric: string): Promise<number> {
   const metrics = await (await fetch(`${adminUrl}/metrics`)).text();
-  const [, bytes] = /^nodejs_heap_space_size_used_bytes\{space="old"\} (\S+)$/m.exec(metrics) ?? [];
-  assert.ok(bytes !== undefined, 'the metrics contain the size of the old space');
-  return Number(bytes);
+  const line = metrics.split('\n').find((one) => one.startsWith(`${metric} `));
+  assert.ok(line !== undefined, `the metrics contain ${metric}`);
+  return Number(line.slice(metric.length));
 }
+
+const oldHeap = (service: Service) => heapBytes(service, 'nodejs_heap_space_size_used_bytes{space="old"}');
 
 for (const engine of engines)
   test(`after a burst of requests → objects of later requests do not stay in old space, on ${engine.name}`, async (t) => {
@@ -52,3 +55,20 @@ for (const engine of engines)
     // A full collection in between makes a growth negative.
     assert.ok(Math.max(...growths) < KIBIBYTE, `bytes kept per request: ${growths.map(Math.round)}`);
   });
+
+test('100 connections with 5,000 pipelined requests each → the young generation has up to 64 MiB', async (t) => {
+  const service = await (await newInstallation(t)).serve();
+  const request = (connection: string) =>
+    `GET /nope HTTP/1.1\r\nHost: a\r\nConnection: ${connection}\r\n\r\n`;
+  const pipeline = request('keep-alive').repeat(4_999) + request('close');
+  const { port } = new URL(service.url);
+  await Promise.all(
+    Array.from({ length: 100 }, async () => {
+      const socket = connect(Number(port), '127.0.0.1').resume();
+      socket.write(pipeline);
+      await once(socket, 'close');
+    }),
+  );
+  const bytes = await heapBytes(service, 'nodejs_heap_space_size_total_bytes{space="new"}');
+  assert.ok(bytes <= 64 * KIBIBYTE * KIBIBYTE, `${bytes / KIBIBYTE / KIBIBYTE} MiB`);
+});

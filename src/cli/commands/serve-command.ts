@@ -13,7 +13,7 @@ import { DEFAULT_EXPIRES, mintSecret, newToken, parseExpires, scopes } from '../
 import { type CommandContext, print } from '../context.ts';
 import { addSettings, configOf } from '../settings/flags.ts';
 import { wantsTraces, warningsOf } from '../settings/otel-variables.ts';
-import { disableAllocationSitePretenuring } from '../v8-tuning.ts';
+import { disableAllocationSitePretenuring, limitYoungGeneration } from '../v8-tuning.ts';
 
 const STOP_SIGNALS: readonly NodeJS.Signals[] = ['SIGTERM', 'SIGINT'];
 
@@ -75,6 +75,7 @@ export function serveCommand(context: CommandContext): Command {
     });
     const server = await starting;
     disableAllocationSitePretenuring();
+    limitYoungGeneration();
     // Writes the "serving" log line before the welcome text is printed.
     log.flush();
     try {

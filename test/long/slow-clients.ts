@@ -37,8 +37,7 @@ interface Held {
 }
 
 const SLOW_LATENCY_LIMIT_MS = 100;
-/** V8 of Node 24 keeps a young generation that the load has enlarged, of up to 64 MiB. */
-const SLOW_GROWTH_LIMIT = 80 * MEBIBYTE;
+const SLOW_GROWTH_LIMIT = 48 * MEBIBYTE;
 
 const NAME_LENGTH = 400;
 const STEP_MS = 250;

@@ -33,14 +33,8 @@ import {
 } from './migrate.ts';
 import { RAW_BYTES } from './pages.ts';
 import { retryConflicts } from './retry-conflicts.ts';
-import {
-  type Connection,
-  createPlants,
-  createTokens,
-  MISSING_KEYS,
-  replacePlants,
-  withoutKeys,
-} from './statements.ts';
+import { findTableFaults } from './schema/table-faults.ts';
+import { type Connection, createPlants, createTokens, replacePlants } from './statements.ts';
 import { inTransaction } from './transaction.ts';
 
 /** Lets the server read whole tables in this transaction. Sessions forbid it, as do accounts behind a pooler (sessions.ts). */
@@ -288,6 +282,5 @@ async function inspectSchema(connection: Connection): Promise<Inspection> {
     );
   const otherVersion = whyOtherVersion(POSTGRES_MIGRATIONS, await appliedMigrations(connection));
   if (otherVersion !== undefined) return { otherVersion, damages: [] };
-  const [row] = await connection.query({ text: `SELECT ${MISSING_KEYS} AS keys` });
-  return { damages: typeof row?.keys === 'string' ? [withoutKeys(row.keys)] : [] };
+  return { damages: await findTableFaults(connection) };
 }

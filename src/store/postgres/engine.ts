@@ -10,7 +10,8 @@ import { deleteExpiredKeys } from './expired-keys.ts';
 import { migratePostgres } from './migrate.ts';
 import { createPageReader, readLargePlant } from './pages.ts';
 import { retryConflicts } from './retry-conflicts.ts';
-import { MISSING_KEYS, NOW_MS, type Statement, withoutKeys } from './statements.ts';
+import { MISSING_KEYS, withoutKeys } from './schema/missing-keys.ts';
+import { NOW_MS, type Statement } from './statements.ts';
 import { createTokenLookup, findTokenById } from './token-lookup.ts';
 
 /** SQL of the tables whose row-level security applies to the account. Not every compatible server has `row_security_active`. */

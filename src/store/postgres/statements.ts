@@ -1,4 +1,3 @@
-// cspell:words relkind indisunique indisvalid indpred indexdef indexrelid indnkeyatts
 import { type Plant, type PlantRow, plantFields } from '../../plant.ts';
 import type { Token } from '../../token.ts';
 import { PLANT_COLUMNS, type Row, TOKEN_COLUMNS, tokenColumns, tokenValues } from '../rows.ts';
@@ -25,28 +24,8 @@ export interface Connection {
  */
 export const NOW_MS = 'floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint';
 
-/**
- * SQL of the keys that the store relies on and its tables lack, as `table (columns)`. NULL if there are all. Ignores views.
- * With NOT EXISTS, the server would read all of pg_index, also the indexes of other tables.
- */
-export const MISSING_KEYS = `(
-  SELECT string_agg(keys.of || ' (' || keys.names || ')', ', ' ORDER BY keys.of, keys.names)
-    FROM (VALUES ('plants', 'owner, id'), ('idempotency_keys', 'owner, key'),
-                 ('tokens', 'digest'), ('tokens', 'id')) AS keys (of, names)
-   WHERE (SELECT relkind FROM pg_class WHERE oid = keys.of::regclass) <> 'v'
-     AND keys.names <> ALL (ARRAY(
-       SELECT array_to_string(ARRAY(SELECT trim('"' FROM pg_get_indexdef(indexrelid, place, true))
-                                      FROM generate_series(1, indnkeyatts) AS place ORDER BY place), ', ')
-         FROM pg_index
-        WHERE indrelid = keys.of::regclass AND indisunique AND indisvalid AND indpred IS NULL)))`;
-
-/** Message about missing keys. `keys` is a value of MISSING_KEYS. */
-export function withoutKeys(keys: string): string {
-  return `there is no valid unique index on ${keys}; without it, duplicates are stored. Run \`CREATE UNIQUE INDEX ON …\` for each, or restore the backup again completely`;
-}
-
 /** SQL types of the columns that hold the fields of a plant. */
-const FIELD_TYPES: Readonly<Record<keyof Plant, 'text' | 'integer' | 'bigint'>> = {
+export const FIELD_TYPES: Readonly<Record<keyof Plant, 'text' | 'integer' | 'bigint'>> = {
   name: 'text',
   tag: 'text',
 };

@@ -1,7 +1,8 @@
+// cspell:words indisvalid indexrelid attnotnull relkind
 import assert from 'node:assert/strict';
-import { describe, test } from 'node:test';
+import { describe, type TestContext, test } from 'node:test';
 import { migrateStore, openBulk } from '../../../src/store/open-engine.ts';
-import { connections, execute, postgres } from '../../support/engines.ts';
+import { connections, execute, postgres, rowsOf } from '../../support/engines.ts';
 import { bearer, startService } from '../../support/service.ts';
 
 test('a table is missing, as during a restore over it → 50300, nothing stored, and not ready', async (t) => {
@@ -77,4 +78,133 @@ test('keys of several tables are missing → one message names all', async (t) =
   const [fault, ...more] = (await bulk.inspect()).damages;
   assert.match(fault ?? '', /on plants \(owner, id\), tokens \(digest\), tokens \(id\);/);
   assert.deepEqual(more, []);
+});
+
+/** A migrated store, and a function that returns the faults which `check` reports. */
+async function openChecked(t: TestContext) {
+  const url = await postgres.freshUrl(t);
+  await migrateStore(url);
+  const bulk = await openBulk(url, connections);
+  t.after(() => bulk.close());
+  return { url, faults: async () => (await bulk.inspect()).damages };
+}
+
+/** A trigger function that changes nothing. */
+const NOTE = 'CREATE FUNCTION note() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN RETURN NEW; END$$';
+
+describe('a part of the schema is missing or changed → `check` names it', () => {
+  for (const [change, ...expected] of [
+    [
+      'ALTER TABLE plants RENAME TO moved; DROP TABLE idempotency_keys',
+      'the table plants is missing',
+      'the table idempotency_keys is missing',
+    ],
+    ['ALTER TABLE plants DROP COLUMN tag', 'the column plants.tag is missing: `tag text`'],
+    ['ALTER TABLE plants ALTER tag TYPE varchar(9)', 'the column plants.tag differs from `tag text`'],
+    ['ALTER TABLE plants ALTER id TYPE numeric', 'the column plants.id differs from `id bigint NOT NULL`'],
+    ['ALTER TABLE plants ALTER tag SET NOT NULL', 'the column plants.tag differs from `tag text`'],
+    [
+      'ALTER TABLE plants ALTER name DROP NOT NULL',
+      'the column plants.name differs from `name text NOT NULL`',
+    ],
+    [
+      "ALTER TABLE plants DROP tag, ADD tag text GENERATED ALWAYS AS ('x') STORED",
+      'the column plants.tag differs from `tag text`',
+    ],
+    [
+      'ALTER TABLE tokens ALTER created_at ADD GENERATED ALWAYS AS IDENTITY',
+      'the column tokens.created_at differs from `created_at bigint NOT NULL`',
+    ],
+    [
+      `CREATE COLLATION one_case (provider = icu, locale = 'und-u-ks-level2', deterministic = false);
+       ALTER TABLE plants ALTER owner TYPE text COLLATE one_case, ALTER name TYPE text COLLATE one_case`,
+      'the column plants.owner differs from `owner text NOT NULL`',
+    ],
+    ['ALTER TABLE plants ADD place text NOT NULL', 'the column plants.place is not part of a store'],
+    [
+      'ALTER TABLE tokens SET UNLOGGED',
+      'the table tokens is unlogged, so a crash empties it: `ALTER TABLE tokens SET LOGGED;`',
+    ],
+    [
+      'DROP INDEX idempotency_keys_by_age',
+      'the index idempotency_keys_by_age is missing: `CREATE INDEX idempotency_keys_by_age ON idempotency_keys (first_used_at);`',
+    ],
+    [
+      // The state of an index that CREATE INDEX CONCURRENTLY left unfinished.
+      "UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'idempotency_keys_by_age'::regclass",
+      'the index idempotency_keys_by_age is missing: `CREATE INDEX idempotency_keys_by_age ON idempotency_keys (first_used_at);`',
+    ],
+    [
+      `${NOTE}; CREATE TRIGGER shorten BEFORE INSERT ON plants FOR EACH ROW EXECUTE FUNCTION note();
+       CREATE TRIGGER "Keep" AFTER DELETE ON tokens EXECUTE FUNCTION note()`,
+      'the trigger Keep on tokens is not part of a store',
+      'the trigger shorten on plants is not part of a store',
+    ],
+    [
+      'CREATE RULE keep AS ON DELETE TO plants DO INSTEAD NOTHING',
+      'the rule keep on plants is not part of a store',
+    ],
+  ] as const)
+    test(`${expected[0].slice(0, 60)}, after ${change.trim().slice(0, 50)}`, async (t) => {
+      const { url, faults } = await openChecked(t);
+      await execute(url, change);
+      assert.deepEqual(await faults(), expected);
+    });
+});
+
+test('each column that the migrations create → `check` names it when it is missing', async (t) => {
+  const { url, faults } = await openChecked(t);
+  const columns = await rowsOf(
+    url,
+    `SELECT relname AS of, attname AS column, attnotnull AS is_needed FROM pg_attribute JOIN pg_class ON attrelid = pg_class.oid
+      WHERE relnamespace = 'public'::regnamespace AND relkind = 'r' AND attnum > 0`,
+  );
+  assert.ok(columns.length > 15);
+  // Without a column `name`, the table of migrations counts as that of another program.
+  for (const { of, column, is_needed: isNeeded } of columns.filter((row) => row.of !== 'migrations')) {
+    await execute(url, `ALTER TABLE ${of} RENAME ${column} TO moved`);
+    const found = (await faults()).map((fault) => fault.replace(/:.*/, ''));
+    assert.ok(found.includes(`the column ${of}.${column} is missing`), `${of}.${column}: ${found.join()}`);
+    assert.equal(found.includes(`the column ${of}.moved is not part of a store`), isNeeded);
+    await execute(url, `ALTER TABLE ${of} RENAME moved TO ${column}`);
+  }
+  assert.deepEqual(await faults(), []);
+});
+
+test('changes of the schema that do not change what is stored → sound', async (t) => {
+  const { url, faults } = await openChecked(t);
+  await execute(
+    url,
+    `ALTER TABLE plants ADD place text, ADD planted_at timestamptz NOT NULL DEFAULT now(),
+       ADD number bigint GENERATED ALWAYS AS IDENTITY, ADD length int GENERATED ALWAYS AS (length(tag)) STORED;
+     ALTER TABLE plants ALTER tag SET DEFAULT 'x', ALTER name TYPE text COLLATE "C", ALTER tag SET STORAGE EXTERNAL;
+     CREATE INDEX ON plants (name); CREATE TABLE notes (id int); CREATE VIEW names AS SELECT name FROM plants;
+     COMMENT ON TABLE plants IS 'plants';
+     DROP INDEX idempotency_keys_by_age; CREATE INDEX by_age ON idempotency_keys (first_used_at DESC, owner);
+     CREATE TABLE owners (name text PRIMARY KEY);
+     ALTER TABLE plants ADD FOREIGN KEY (owner) REFERENCES owners;
+     ${NOTE};
+     CREATE TRIGGER truncated AFTER TRUNCATE ON plants EXECUTE FUNCTION note();
+     CREATE TRIGGER disabled BEFORE INSERT ON plants FOR EACH ROW EXECUTE FUNCTION note();
+     ALTER TABLE plants DISABLE TRIGGER disabled;
+     CREATE TRIGGER other BEFORE INSERT ON notes FOR EACH ROW EXECUTE FUNCTION note()`,
+  );
+  assert.deepEqual(await faults(), []);
+});
+
+test('plants in partitions → sound, and a trigger on the table is named', async (t) => {
+  const { url, faults } = await openChecked(t);
+  await execute(
+    url,
+    `ALTER TABLE plants RENAME TO whole;
+     CREATE TABLE plants (LIKE whole INCLUDING ALL) PARTITION BY HASH (owner);
+     CREATE TABLE plants_0 PARTITION OF plants FOR VALUES WITH (MODULUS 2, REMAINDER 0);
+     CREATE TABLE plants_1 PARTITION OF plants FOR VALUES WITH (MODULUS 2, REMAINDER 1)`,
+  );
+  assert.deepEqual(await faults(), []);
+  await execute(
+    url,
+    `${NOTE}; CREATE TRIGGER shorten BEFORE INSERT ON plants FOR EACH ROW EXECUTE FUNCTION note()`,
+  );
+  assert.deepEqual(await faults(), ['the trigger shorten on plants is not part of a store']);
 });

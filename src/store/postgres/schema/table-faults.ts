@@ -1,0 +1,107 @@
+// cspell:words relkind relpersistence attname atttypid atttypmod attnotnull atthasdef attidentity attgenerated attcollation
+// cspell:words attrelid attnum attisdropped collisdeterministic collname tgname tgrelid tgisinternal tgenabled tgtype rulename
+// cspell:words indrelid indisvalid indpred indexdef indexrelid
+import { isOptionalField, plantFields } from '../../../plant.ts';
+import type { Row } from '../../rows.ts';
+import { type Connection, FIELD_TYPES } from '../statements.ts';
+import { MISSING_KEYS, withoutKeys } from './missing-keys.ts';
+
+/** The columns of each table that the migrations create. */
+const TABLES: Readonly<Record<string, readonly string[]>> = {
+  plants: [
+    'owner text NOT NULL',
+    'id bigint NOT NULL',
+    ...plantFields.map(
+      (field) => `${field} ${FIELD_TYPES[field]}${isOptionalField(field) ? '' : ' NOT NULL'}`,
+    ),
+  ],
+  idempotency_keys: [
+    'owner text NOT NULL',
+    'key text NOT NULL',
+    'digest bytea NOT NULL',
+    'outcome text NOT NULL',
+    'first_used_at bigint NOT NULL',
+  ],
+  tokens: [
+    'owner text NOT NULL',
+    'id text NOT NULL',
+    'digest bytea NOT NULL',
+    'name text NOT NULL',
+    'scopes text NOT NULL',
+    'created_at bigint NOT NULL',
+    'expires_at bigint',
+    'revoked_at bigint',
+    'last_used_at bigint',
+  ],
+};
+
+/**
+ * SQL of the columns of tables. Leaves out a default, which the service never uses. A collation counts if it makes different
+ * owners, keys or ids of tokens equal. A row without a value in a needed column is rejected.
+ */
+const COLUMNS = `
+  SELECT relname AS of, relkind = 'v' AS is_view, relpersistence = 'u' AS is_unlogged, attname AS name,
+         concat(attname, ' ', trim('"' FROM format_type(atttypid, atttypmod)),
+                CASE WHEN attname IN ('owner', 'key', 'id') AND NOT collisdeterministic THEN ' COLLATE ' || collname END,
+                CASE WHEN attnotnull THEN ' NOT NULL' END,
+                CASE WHEN attgenerated <> '' OR attidentity = 'a' THEN ' GENERATED ALWAYS' END) AS definition,
+         attnotnull AND NOT atthasdef AND attidentity = '' AS is_needed
+    FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid LEFT JOIN pg_collation ON pg_collation.oid = attcollation
+   WHERE attrelid IN (SELECT to_regclass(name) FROM unnest($1::text[]) AS name) AND attnum > 0 AND NOT attisdropped`;
+
+/**
+ * SQL of triggers and rules that can change what the service stores, and of the index by age if no valid one begins with its
+ * column. Triggers for TRUNCATE cannot, such as those of Citus. Ignores views.
+ */
+const OTHER_FAULTS = `
+  WITH tables AS (SELECT oid, relname AS name FROM pg_class
+                   WHERE oid IN (SELECT to_regclass(name) FROM unnest($1::text[]) AS name) AND relkind <> 'v')
+  SELECT concat('the trigger ', tgname, ' on ', tables.name, ' is not part of a store') AS fault
+    FROM pg_trigger JOIN tables ON tables.oid = tgrelid
+   WHERE NOT tgisinternal AND tgenabled IN ('O', 'A') AND tgtype & 28 <> 0
+  UNION ALL
+  SELECT concat('the rule ', rulename, ' on ', tables.name, ' is not part of a store')
+    FROM pg_rewrite JOIN tables ON tables.oid = ev_class WHERE ev_enabled IN ('O', 'A')
+  UNION ALL
+  SELECT 'the index idempotency_keys_by_age is missing: \`CREATE INDEX idempotency_keys_by_age ON idempotency_keys (first_used_at);\`'
+    FROM tables
+   WHERE tables.name = 'idempotency_keys' AND 'first_used_at' <> ALL (ARRAY(
+     SELECT trim('"' FROM pg_get_indexdef(indexrelid, 1, true)) FROM pg_index
+      WHERE indrelid = tables.oid AND indisvalid AND indpred IS NULL))
+   ORDER BY fault`;
+
+/**
+ * Returns the faults of the tables of a store: a table, column, key or index of the migrations that is missing or differs, and
+ * a trigger, rule or column that may change or reject what is stored. Other additions are harmless.
+ */
+export async function findTableFaults(connection: Connection): Promise<readonly string[]> {
+  const values = [Object.keys(TABLES)];
+  const columns = await connection.query({ text: COLUMNS, values });
+  const [row] = await connection.query({ text: `SELECT ${MISSING_KEYS} AS keys` });
+  const others = await connection.query({ text: OTHER_FAULTS, values });
+  return [
+    ...Object.keys(TABLES).flatMap((table) => faultsOfTable(table, columns)),
+    ...(typeof row?.keys === 'string' ? [withoutKeys(row.keys)] : []),
+    ...others.map(({ fault }) => String(fault)),
+  ];
+}
+
+function faultsOfTable(table: string, rows: readonly Row[]): readonly string[] {
+  const columns = rows.filter(({ of }) => of === table);
+  const [first] = columns;
+  if (first === undefined) return [`the table ${table} is missing`];
+  if (first.is_view === true) return [];
+  const needed = new Set(columns.filter((column) => column.is_needed === true).map(({ name }) => name));
+  const definitions = new Map(columns.map(({ name, definition }) => [name, definition]));
+  const faults = (TABLES[table] ?? []).flatMap((definition) => {
+    const [name = ''] = definition.split(' ', 1);
+    needed.delete(name);
+    if (!definitions.has(name)) return [`the column ${table}.${name} is missing: \`${definition}\``];
+    if (definitions.get(name) === definition) return [];
+    return [`the column ${table}.${name} differs from \`${definition}\``];
+  });
+  const remedy = `ALTER TABLE ${table} SET LOGGED;`;
+  if (first.is_unlogged === true)
+    faults.push(`the table ${table} is unlogged, so a crash empties it: \`${remedy}\``);
+  return [...faults, ...[...needed].map((name) => `the column ${table}.${name} is not part of a store`)];
+}

@@ -135,10 +135,8 @@ const HEADER_VALUE = /^[\t -~\x80-\xff]*$/;
 export function collectionAt(url: string | URL): URL {
   // Accepts only http and https. The URL parser takes `localhost:` in `localhost:8080` as the scheme. The
   // error message omits the URL, since a URL may contain a password.
-  if (!URL.canParse(`${url}`) || !/^https?:$/.test(new URL(url).protocol)) {
-    throw new TypeError('the option url must be an http:// or https:// address');
-  }
-  const { origin, pathname, search, hash, username, password } = new URL(url);
+  const { origin, pathname, search, hash, username, password } = parsed(url);
+  if (!/^http/.test(origin)) throw new TypeError('the option url must be an http:// or https:// address');
   if (search || hash || username || password) {
     throw new TypeError(
       'the option url must have no query, fragment, user or password; the option fetch can add them',
@@ -147,6 +145,15 @@ export function collectionAt(url: string | URL): URL {
   // Appends text to the origin instead of resolving a relative URL. A path such as `//host`, resolved as a
   // relative URL, would replace the host. The new host would get the token.
   return new URL(`${origin}${pathname.replace(/\/+$/, '')}/plants`);
+}
+
+/** Returns `a:`, whose origin is "null", for an invalid URL. Not every platform with `fetch` has `URL.canParse`. */
+function parsed(url: string | URL): URL {
+  try {
+    return new URL(url);
+  } catch {
+    return new URL('a:');
+  }
 }
 
 /** Throws TypeError for an invalid token. The message does not show it: it may contain a secret. */
@@ -207,14 +214,15 @@ export function limitsOf(options: Omit<CallOptions, 'signal'>, defaults: Limits)
 }
 
 /**
- * Throws TypeError if `beforeAttempt` set a header to another value than the client does, `own`. Ignores `authorization`,
- * which the token replaces.
+ * Throws TypeError if `beforeAttempt` changed or removed a header that the client sets, `own`, or set one that fetch sets.
+ * Ignores `authorization`, which the token replaces.
  */
 export function rejectSetByClient(headers: Headers, own: Readonly<Record<string, string>> = {}): void {
-  headers.forEach((value, name) => {
-    if (SET_BY_CLIENT.test(name) && own[name] !== value && name !== 'authorization')
+  const found: Readonly<Record<string, string>> = Object.fromEntries(headers);
+  for (const name of Object.keys({ ...found, ...own })) {
+    if (SET_BY_CLIENT.test(name) && found[name] !== own[name] && name !== 'authorization')
       throw new TypeError(`beforeAttempt cannot set the header ${name}: the client or fetch sets it`);
-  });
+  }
 }
 
 /** Returns headers with lower-case names. Throws TypeError for invalid ones. The message does not show a value. */

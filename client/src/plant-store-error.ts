@@ -61,9 +61,10 @@ export class PlantStoreError extends Error {
 
   /**
    * Makes `instanceof PlantStoreError` compare the error name. A program that both imports and requires the package
-   * loads this class twice, so comparing classes could fail. Subclasses are compared as usual.
+   * loads this class twice, so comparing classes could fail. Subclasses are compared as usual. Returns `boolean`: a type
+   * predicate would narrow an instance of a subclass to PlantStoreError only.
    */
-  static override [Symbol.hasInstance](value: unknown): value is PlantStoreError {
+  static override [Symbol.hasInstance](value: unknown): boolean {
     // biome-ignore lint/complexity/noThisInStatic: subclasses inherit the method, and must not match by this name
     if (this !== PlantStoreError) return super[Symbol.hasInstance](value);
     return value instanceof Error && value.name === NAME;

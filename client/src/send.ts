@@ -78,12 +78,13 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
       async function attempt(fetchNow: Fetch, withoutToken: Headers): Promise<Outcome<T>> {
         let given = '';
         let thrown: unknown;
-        let reason = `within ${timeoutMs} ms; raise timeoutMs${operation === 'listPlants' ? ' or lower pageSize' : ''}`;
+        let reason = `within ${timeoutMs} ms; raise timeoutMs`;
         try {
           const answer = await within(timeoutMs, signal, async (end) => {
             const current = checkedToken(isFunction ? await token() : token, isFunction);
             end.throwIfAborted();
             given = current;
+            if (operation === 'listPlants') reason += ' or lower pageSize';
             // Copies the headers: a hook may keep its object, and must not get the token.
             const headers = { ...Object.fromEntries(withoutToken), authorization: `Bearer ${given}` };
             const request = { method, headers, body: body ?? null, signal: end, redirect: 'manual' } as const;
@@ -115,15 +116,14 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
       }
 
       /** Milliseconds until the next attempt; undefined if there is none. */
-      function delayAfter({ failure, isTransient }: Outcome<T>): number | undefined {
-        if (!(failure instanceof PlantStoreError)) return undefined;
-        if (failure.status === 401 && canRenew) {
+      function delayAfter({ answer, isTransient }: Outcome<T>): number | undefined {
+        if (answer?.info.status === 401 && canRenew) {
           canRenew = false;
           return 0;
         }
         if (!isTransient || retried === retries) return undefined;
         retried += 1;
-        return pauseBefore(retried, failure.headers);
+        return pauseBefore(retried, answer?.info.headers);
       }
 
       for (let number = 1; ; number += 1) {

@@ -263,18 +263,21 @@ describe('hooks', () => {
     for (const { ms } of after) assert.ok(ms > 0 && ms < 10_000);
   });
 
-  test('a header that the client or fetch sets, set by beforeAttempt → TypeError, and no request', async () => {
+  test('a header that the client or fetch sets, set or removed by beforeAttempt → TypeError, and no request', async () => {
     for (const [name, value] of [
       ['Content-Length', '3'],
       ['transfer-encoding', 'chunked'],
       ['idempotency-key', 'another'],
+      ['idempotency-key', undefined],
+      ['content-type', undefined],
     ] as const) {
       let requests = 0;
       const fetch = (): Promise<never> => {
         requests += 1;
         return Promise.reject(new Error('sent'));
       };
-      const beforeAttempt: ClientOptions['beforeAttempt'] = ({ headers }) => headers.set(name, value);
+      const beforeAttempt: ClientOptions['beforeAttempt'] = ({ headers }) =>
+        value === undefined ? headers.delete(name) : headers.set(name, value);
       const client = createClient({ url: 'http://h', token: 'secret', fetch, beforeAttempt });
       await assert.rejects(client.createPlant(FERN), {
         name: 'TypeError',
@@ -310,6 +313,27 @@ describe('hooks', () => {
       ],
     );
     assert.equal(after[2]?.error, reason);
+  });
+
+  test('aborted with the error of another call, a 401 → called without a next attempt', async () => {
+    const after: AttemptEnd[] = [];
+    const reason = new PlantStoreError('no', { status: 401, outcomeUnknown: false });
+    const controller = new AbortController();
+    const fetch = async (): Promise<never> => {
+      controller.abort(reason);
+      throw reason;
+    };
+    const client = createClient({
+      url: 'http://h',
+      token: async () => 'secret',
+      fetch,
+      afterAttempt: (attempt) => void after.push(attempt),
+    });
+    await assert.rejects(client.deletePlant(7, { signal: controller.signal }), reason);
+    assert.deepEqual(
+      after.map(({ error, retryInMs }) => [error, retryInMs]),
+      [[reason, undefined]],
+    );
   });
 
   for (const [status, body, link] of [
@@ -395,11 +419,21 @@ describe('a process with nothing else to do', () => {
     const { stdout } = await runProgram(`
       const token = () => new Promise(() => {});
       const client = createClient({ url: 'http://127.0.0.1:8080', token, timeoutMs: 50 });
-      await client.deletePlant(7).catch(({ message }) => console.log(message));`);
+      await client.deletePlant(7).catch(({ message }) => console.log(message));
+      await Array.fromAsync(client.listPlants()).catch(({ message }) => console.log(message));`);
     assert.equal(
       stdout,
-      'no token for DELETE http://127.0.0.1:8080/plants/7 within 50 ms; raise timeoutMs\n',
+      'no token for DELETE http://127.0.0.1:8080/plants/7 within 50 ms; raise timeoutMs\n' +
+        'no token for GET http://127.0.0.1:8080/plants within 50 ms; raise timeoutMs\n',
     );
+  });
+
+  test('a platform without URL.canParse → a client', async () => {
+    const { stdout } = await runProgram(`
+      delete URL.canParse;
+      const { createPlant } = createClient({ url: 'http://127.0.0.1:8080', token: 'secret' });
+      console.log(typeof createPlant);`);
+    assert.equal(stdout, 'function\n');
   });
 
   test('a call has ended → its timer does not keep the process alive', async (t) => {

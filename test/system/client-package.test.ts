@@ -47,6 +47,11 @@ export async function use(tag: string | undefined, idempotencyKey: string | unde
 }
 export const codeOf = (failure: unknown): ErrorCode | number | undefined =>
   failure instanceof PlantStoreError ? failure.code : undefined;
+class QuotaError extends PlantStoreError {
+  readonly owner: string = 'Ada';
+}
+export const ownerOf = (failure: PlantStoreError): string =>
+  failure instanceof QuotaError ? failure.owner : failure.message;
 export const causeOf = (failure: PlantStoreError): unknown => failure.cause;
 // @ts-expect-error An id is no text.
 void client.deletePlant('7');

@@ -3,8 +3,8 @@ import { nextTick } from 'node:process';
 import { getHeapSpaceStatistics, setFlagsFromString } from 'node:v8';
 
 /** Bytes of the young generation above which it no longer grows. V8 of Node 24 lets it grow to 128 MiB. */
-const YOUNG_GENERATION_BYTES = 32 * 1024 * 1024;
-const LOOK_EVERY_MS = 100;
+const YOUNG_GENERATION_BYTES = 16 * 1024 * 1024;
+const CHECK_INTERVAL_MS = 100;
 
 /**
  * Keeps one object created by `process.nextTick` reachable, so that V8 keeps the hidden class of such
@@ -39,9 +39,10 @@ export function disableAllocationSitePretenuring(): void {
 }
 
 /**
- * Stops the growth of V8's young generation at 32 MiB, or 64 MiB if it doubles twice between two looks. Otherwise a burst of
- * requests takes up to 128 MiB, which V8 of Node 24 does not return. `--max-semi-space-size` does so only as an argument of
- * Node. Call this function after the start, as `disableAllocationSitePretenuring`. The service need not stop it.
+ * Limits V8's young generation to 16 MiB, or 32 MiB if it doubles twice between two checks. Otherwise a burst of requests
+ * grows it to 128 MiB, which V8 of Node 24 does not return; and the larger it is, the more buffers outside the heap wait for
+ * its next collection. `--max-semi-space-size` works only on Node's command line. Call this function after the start, like
+ * `disableAllocationSitePretenuring`. Its timer does not keep the process running.
  */
 export function limitYoungGeneration(): void {
   let isLimited = false;
@@ -50,7 +51,7 @@ export function limitYoungGeneration(): void {
     const isLarge = (young?.space_size ?? 0) >= YOUNG_GENERATION_BYTES;
     if (isLarge === isLimited) return;
     isLimited = isLarge;
-    // A factor of 2 is V8's. It is set again in case that V8 shrinks the young generation.
+    // 2 is V8's default. Restores it if V8 has shrunk the young generation.
     setFlagsFromString(`--semi-space-growth-factor=${isLarge ? 1 : 2}`);
-  }, LOOK_EVERY_MS).unref();
+  }, CHECK_INTERVAL_MS).unref();
 }

@@ -56,7 +56,7 @@ for (const engine of engines)
     assert.ok(Math.max(...growths) < KIBIBYTE, `bytes kept per request: ${growths.map(Math.round)}`);
   });
 
-test('100 connections with 5,000 pipelined requests each → the young generation has up to 64 MiB', async (t) => {
+test('100 connections with 5,000 pipelined requests each → the young generation has up to 32 MiB', async (t) => {
   const service = await (await newInstallation(t)).serve();
   const request = (connection: string) =>
     `GET /nope HTTP/1.1\r\nHost: a\r\nConnection: ${connection}\r\n\r\n`;
@@ -70,5 +70,5 @@ test('100 connections with 5,000 pipelined requests each → the young generatio
     }),
   );
   const bytes = await heapBytes(service, 'nodejs_heap_space_size_total_bytes{space="new"}');
-  assert.ok(bytes <= 64 * KIBIBYTE * KIBIBYTE, `${bytes / KIBIBYTE / KIBIBYTE} MiB`);
+  assert.ok(bytes <= 32 * KIBIBYTE * KIBIBYTE, `${bytes / KIBIBYTE / KIBIBYTE} MiB`);
 });

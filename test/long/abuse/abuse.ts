@@ -48,7 +48,7 @@ export async function abuse(attack: Attack, options: AbuseOptions): Promise<read
   if (isBusy) report('  the machine is busy: bounds that depend on speed are not judged');
   const faults = isBusy
     ? abuseFaults(figures, withoutSpeed(usual), 0)
-    : abuseFaults(figures, slacken(usual, slack), attack.connections);
+    : abuseFaults(figures, slacken(usual, slack), overTls ? connectionsOverTls(attack) : attack.connections);
   report(faults.length === 0 ? '  holds' : `  BROKEN: ${faults.join('; ')}`);
   return faults;
 }
@@ -60,6 +60,11 @@ function boundsOverTls(bounds: Bounds, connections: number): Bounds {
     memory: memory + connections * TLS_CONNECTION_BYTES,
     ...(closedMs !== undefined && { closedMs: closedMs + connections * TLS_HANDSHAKE_MS }),
   };
+}
+
+/** Returns the number of attackers whose handshakes end: the service closes connections above its limit before them. */
+function connectionsOverTls({ connections, env }: Attack): number {
+  return Math.min(connections, Number(env?.MAX_CONNECTIONS ?? connections));
 }
 
 /** Runs the same attack on a bare node:http server, for comparison. */

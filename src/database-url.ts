@@ -109,7 +109,7 @@ export function sqliteFile(url: string): string | undefined {
 /**
  * Returns where a store is, to show in logs and messages: a path, or a URL without its password.
  */
-export function placeOf(url: string): string {
+export function displayUrl(url: string): string {
   const file = sqliteFile(url);
   return file === undefined ? withHiddenPassword(url) : file;
 }

@@ -3,7 +3,7 @@ import { BlockList, isIPv6, Server as TcpServer } from 'node:net';
 import { setTimeout as delay, setImmediate } from 'node:timers/promises';
 import type { FastifyInstance } from 'fastify';
 import { type Config, connectionOptions, namesOf, partsOf } from './config.ts';
-import { placeOf } from './database-url.ts';
+import { displayUrl } from './database-url.ts';
 import type { VerifyJwt } from './http/auth/authentication.ts';
 import { listenOnBoth, rejectUnlessFree } from './http/protocol/bind-listeners.ts';
 import { ConnectionRegistry } from './http/protocol/connection/connection-registry.ts';
@@ -92,7 +92,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     onFatal,
     now,
     connections: connectionOptions(config),
-    onCreated: () => log.event('created a new store', { store: placeOf(config.databaseUrl) }),
+    onCreated: () => log.event('created a new store', { store: displayUrl(config.databaseUrl) }),
     onCommit: (...batch) => wired.metrics.committed(...batch),
     ...storeEvents,
   }).then((store) => {
@@ -156,7 +156,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   try {
     const [address, adminUrl] = await listenOnBoth([app, addresses[0]], [admin, addresses[1]]);
     const url = (tls === undefined ? address : address.replace(/^http:/, 'https:')) + config.basePath;
-    log.event('serving', { url, adminUrl, store: placeOf(config.databaseUrl) });
+    log.event('serving', { url, adminUrl, store: displayUrl(config.databaseUrl) });
     warnOfSetup(config, log, wired, lock?.isShared ?? false);
     return { url, adminUrl, store, tls, close };
   } catch (error: unknown) {
@@ -170,7 +170,7 @@ function warnOfSetup(config: Config, log: EventLog, { app, admin }: Wired, isSha
   if (isShared)
     log.event(
       'another service uses the same SQLite file; stop one of them, or move to PostgreSQL to run several',
-      { store: placeOf(config.databaseUrl) },
+      { store: displayUrl(config.databaseUrl) },
     );
   const files = countFiles();
   if (files !== undefined && files.max < config.maxConnections + files.open)

@@ -10,7 +10,7 @@ import { createTokenIn } from '../../test/support/tokens.ts';
 import { manyAtOnce, startPlantStore } from '../contenders/plant-store.ts';
 import { type CpuSeconds, readCpuSeconds } from '../contenders/process-stats.ts';
 import type { RunningSubject } from '../contenders/subject.ts';
-import { type Generator, runLoad, type Tally } from '../load/generator.ts';
+import { type Generator, type LoadResult, runLoad } from '../load/generator.ts';
 import { type Ids, LISTED, NEW_PLANT, type RequestTemplate } from '../workload.ts';
 import { zipf } from './clients.ts';
 import { measuredOwners } from './model.ts';
@@ -101,14 +101,14 @@ export class Fleet {
   ): Promise<Load> {
     const instances = this.#instances.slice(0, count);
     const before = await this.#read(instances);
-    const tallies = await this.#send(instances, requests, connections / count, seconds);
+    const results = await this.#send(instances, requests, connections / count, seconds);
     const after = await this.#read(instances);
-    const answers = tallies.reduce((sum, tally) => sum + tally.answers, 0);
+    const answers = results.reduce((sum, result) => sum + result.answers, 0);
     const by = (name: keyof typeof after): number => after[name] - before[name];
     return {
       answers,
-      failures: tallies.reduce((sum, { failures }) => sum + failures, 0),
-      perSecond: tallies.reduce((sum, tally) => sum + tally.answers / tally.seconds, 0),
+      failures: results.reduce((sum, { failures }) => sum + failures, 0),
+      perSecond: results.reduce((sum, result) => sum + result.answers / result.seconds, 0),
       batches: by('batches'),
       cpu: {
         main: by('main'),
@@ -142,7 +142,7 @@ export class Fleet {
     requests: readonly RequestTemplate[],
     connections: number,
     seconds: number,
-  ): Promise<readonly Tally[]> {
+  ): Promise<readonly LoadResult[]> {
     const { generator, signal } = this.#options;
     return Promise.all(
       instances.map(({ url, secretsFile, headers }) => {

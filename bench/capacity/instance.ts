@@ -1,6 +1,6 @@
 import { WINDOW_MS } from '../../src/http/auth/rate-limit.ts';
 import { RETRY_SOON } from '../../src/http/error-response.ts';
-import { placesOfOwner } from '../../src/http/overload/concurrency-limit.ts';
+import { slotsOfOwner } from '../../src/http/overload/concurrency-limit.ts';
 import { MAX_BATCH } from '../../src/store/group-commit.ts';
 import type { Clock } from './clock.ts';
 import type { Database } from './database.ts';
@@ -106,7 +106,7 @@ export class Instance {
     const ofOwner = this.#inFlightOf[kind].get(owner) ?? 0;
     if (this.#inFlight[kind] >= maxInFlight) return 'overloaded';
     if (tokenRateLimit > 0 && !this.#countInWindow(owner, tokenRateLimit)) return 'limited';
-    if (ofOwner >= placesOfOwner(maxInFlight)) return 'overloaded';
+    if (ofOwner >= slotsOfOwner(maxInFlight)) return 'overloaded';
     this.#inFlight[kind] += 1;
     this.#inFlightOf[kind].set(owner, ofOwner + 1);
     return undefined;

@@ -1,4 +1,4 @@
-import type { Tally } from '../load/generator.ts';
+import type { LoadResult } from '../load/generator.ts';
 import type { Usage } from './server-process.ts';
 
 /** CPU seconds used during a run. */
@@ -23,7 +23,7 @@ export interface CpuUse {
  * The results of one run. A value is undefined if the contender cannot provide it, or the machine has no
  * /proc.
  */
-export interface Measurement extends Tally {
+export interface Measurement extends LoadResult {
   readonly cpu: CpuUse | undefined;
   /** Peak resident memory of the server; without /proc the current one. Undefined if the server has ended. */
   readonly peakBytes: number | undefined;

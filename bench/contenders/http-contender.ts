@@ -32,15 +32,15 @@ export function httpContender(
       await resetPeakMemory(running).catch(() => undefined);
       await running.usage();
       const before = readCpuSeconds(pid);
-      const tally = await runLoad(
+      const result = await runLoad(
         generator,
         { url, headers, secretsFile, requests, ids, connections, seconds },
         signal,
       );
       const after = readCpuSeconds(pid);
-      const cpu = before && after && cpuUse(before, after, generator.threads, tally.cpuSeconds);
+      const cpu = before && after && cpuUse(before, after, generator.threads, result.cpuSeconds);
       return {
-        ...tally,
+        ...result,
         cpu,
         peakBytes: await peakMemory(running).catch(() => undefined),
         usage: await running.usage(),

@@ -2,7 +2,7 @@ import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { isMainThread, parentPort, Worker, workerData } from 'node:worker_threads';
 import autocannon, { type Request, type Result } from 'autocannon';
-import type { Job, Tally } from './generator.ts';
+import type { Job, LoadResult } from './generator.ts';
 import { createIds, firstSecret } from './ids.ts';
 import { percentile } from './percentile.ts';
 
@@ -35,7 +35,7 @@ async function runInWorker(share: Share): Promise<ShareResult> {
   return result;
 }
 
-function sum(results: readonly ShareResult[]): Tally {
+function sum(results: readonly ShareResult[]): LoadResult {
   const latencies = results.flatMap((result) => result.latencies).sort((a, b) => a - b);
   return {
     answers: latencies.length,

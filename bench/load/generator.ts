@@ -19,7 +19,7 @@ export interface Job {
 }
 
 /** The results of a load generator, printed as a JSON line. */
-export interface Tally {
+export interface LoadResult {
   /** Number of responses, of any status. */
   readonly answers: number;
   readonly seconds: number;
@@ -51,22 +51,25 @@ export interface Generator {
 type Command = readonly [program: string, ...args: string[]];
 
 /** Runs a load generator against a server. Resolves to the results. */
-export function runLoad(generator: Generator, job: Job, signal: AbortSignal): Promise<Tally> {
-  return runForTally(generator.command(job), signal);
+export function runLoad(generator: Generator, job: Job, signal: AbortSignal): Promise<LoadResult> {
+  return runForLoadResult(generator.command(job), signal);
 }
 
 /** Runs a program that prints its results as a JSON line. */
-export async function runForTally([program, ...args]: Command, signal: AbortSignal): Promise<Tally> {
+export async function runForLoadResult(
+  [program, ...args]: Command,
+  signal: AbortSignal,
+): Promise<LoadResult> {
   const child = spawn(program, args, { stdio: ['ignore', 'pipe', 'inherit'], signal });
   const [output, [code]] = await Promise.all([text(child.stdout), once(child, 'close')]);
-  const tally = /^\{.*\}$/m.exec(output)?.[0];
-  if (code !== 0 || tally === undefined) throw new Error(`${program} failed (${code}):\n${output}`);
-  return parseTally(tally);
+  const result = /^\{.*\}$/m.exec(output)?.[0];
+  if (code !== 0 || result === undefined) throw new Error(`${program} failed (${code}):\n${output}`);
+  return parseLoadResult(result);
 }
 
-function parseTally(json: string): Tally {
-  const tally: Tally = JSON.parse(json);
+function parseLoadResult(json: string): LoadResult {
+  const result: LoadResult = JSON.parse(json);
   // Counts a run without any response as failed. The load generator itself reports no failure if a server
   // hangs and keeps its connections open.
-  return tally.answers > 0 ? tally : { ...tally, failures: Math.max(1, tally.failures) };
+  return result.answers > 0 ? result : { ...result, failures: Math.max(1, result.failures) };
 }

@@ -1,7 +1,7 @@
 import { once } from 'node:events';
 import { createConnection, type Socket } from 'node:net';
 import { setTimeout } from 'node:timers/promises';
-import type { Job, Tally } from './generator.ts';
+import type { Job, LoadResult } from './generator.ts';
 import { createIds } from './ids.ts';
 import { COLD_SECONDS } from './open-loop.ts';
 import { percentile } from './percentile.ts';
@@ -25,7 +25,7 @@ const job: Job = JSON.parse(process.argv[3] ?? '');
 process.stdout.write(`${JSON.stringify(await run(job, perSecond))}\n`);
 process.exit();
 
-async function run({ url, connections, seconds }: Job, perSecond: number): Promise<Tally> {
+async function run({ url, connections, seconds }: Job, perSecond: number): Promise<LoadResult> {
   const { hostname, port, host } = new URL(url);
   const nextMessage = createMessages(host);
   const latencies: number[] = [];

@@ -4,7 +4,7 @@
  */
 import pg from 'pg';
 import { NEW_PLANT } from '../workload.ts';
-import type { Tally } from './generator.ts';
+import type { LoadResult } from './generator.ts';
 import { percentile } from './percentile.ts';
 
 const IDS_A_CONNECTION = 1_000_000_000;
@@ -12,7 +12,7 @@ const IDS_A_CONNECTION = 1_000_000_000;
 const [url, connections, seconds] = process.argv.slice(2);
 process.stdout.write(`${JSON.stringify(await insert(Number(connections), Number(seconds)))}\n`);
 
-async function insert(connections: number, seconds: number): Promise<Tally> {
+async function insert(connections: number, seconds: number): Promise<LoadResult> {
   const clients = Array.from({ length: connections }, () => new pg.Client({ connectionString: url }));
   await Promise.all(clients.map((client) => client.connect()));
   const latencies: number[] = [];

@@ -5,7 +5,7 @@
 import { openForWriting } from '../../src/store/sqlite/connection.ts';
 import { migrateSqlite } from '../../src/store/sqlite/migrate.ts';
 import { createInOrder, NEW_PLANT } from '../workload.ts';
-import type { Tally } from './generator.ts';
+import type { LoadResult } from './generator.ts';
 import { createIds } from './ids.ts';
 
 /** Inserts per commit. With 64 connections, a batch in the service has up to 64 writes. */
@@ -15,7 +15,7 @@ const [file = '', run, seconds] = process.argv.slice(2);
 await migrateSqlite(file);
 process.stdout.write(`${JSON.stringify(insert(Number(run), Number(seconds)))}\n`);
 
-function insert(run: number, seconds: number): Tally {
+function insert(run: number, seconds: number): LoadResult {
   using db = openForWriting(file);
   db.exec('PRAGMA wal_autocheckpoint = 1000');
   const create = db.prepare('INSERT INTO plants (owner, id, name, tag) VALUES (?, ?, ?, ?)');

@@ -4,12 +4,12 @@
  */
 import { once } from 'node:events';
 import { get, type IncomingMessage } from 'node:http';
-import type { Tally } from './generator.ts';
+import type { LoadResult } from './generator.ts';
 
 const [url = '', headers = '{}', answers, bytes] = process.argv.slice(2);
 process.stdout.write(`${JSON.stringify(await read(Number(answers), Number(bytes)))}\n`);
 
-async function read(answers: number, bytes: number): Promise<Tally> {
+async function read(answers: number, bytes: number): Promise<LoadResult> {
   const begin = performance.now();
   const request = get(url, { agent: false, headers: JSON.parse(headers) });
   const [response]: IncomingMessage[] = await once(request, 'response');

@@ -7,7 +7,7 @@ import type { Contender } from '../contenders/contender.ts';
 import { httpContender } from '../contenders/http-contender.ts';
 import { oneCommitARequest, plantStore } from '../contenders/plant-store.ts';
 import { startSubjects } from '../contenders/subject.ts';
-import { runForTally } from '../load/generator.ts';
+import { runForLoadResult } from '../load/generator.ts';
 import { perCpuRatioTo, ratioTo } from '../report/figures.ts';
 import { createAtRandom, createInOrder } from '../workload.ts';
 import { type Bench, compareSubjects, type Part, type Report, reportOf } from './scenario.ts';
@@ -52,11 +52,11 @@ function batchedInserts(file: string, { signal }: Bench): Contender {
   return {
     name: 'SQLite in process, 64 per commit',
     measure: async (run, seconds) => {
-      const tally = await runForTally(
+      const result = await runForLoadResult(
         [process.execPath, INSERTS, file, String(run), String(seconds)],
         signal,
       );
-      return { ...tally, cpu: undefined, peakBytes: undefined, usage: undefined };
+      return { ...result, cpu: undefined, peakBytes: undefined, usage: undefined };
     },
   };
 }

@@ -10,7 +10,7 @@ import type { Contender, Measurement } from '../contenders/contender.ts';
 import { httpContender } from '../contenders/http-contender.ts';
 import { OWNER, startPlantStore } from '../contenders/plant-store.ts';
 import { readEndedCpuSeconds } from '../contenders/process-stats.ts';
-import { runForTally, type Tally } from '../load/generator.ts';
+import { type LoadResult, runForLoadResult } from '../load/generator.ts';
 import { ratioTo } from '../report/figures.ts';
 import { createInOrder, NEW_PLANT } from '../workload.ts';
 import { type Bench, type Part, type Report, reportOf } from './scenario.ts';
@@ -61,7 +61,7 @@ function singleInserts(server: PostgresServer, { connections, signal }: Bench): 
     name: 'pg, one prepared INSERT',
     measure: async (_run, seconds) => {
       const args = [INSERTS, server.url(), String(connections), String(seconds)];
-      return clientProgram(() => runForTally([process.execPath, ...args], signal));
+      return clientProgram(() => runForLoadResult([process.execPath, ...args], signal));
     },
   };
 }
@@ -86,7 +86,7 @@ async function pgbench(
   };
 }
 
-async function runPgbench(args: readonly string[], signal: AbortSignal): Promise<Tally> {
+async function runPgbench(args: readonly string[], signal: AbortSignal): Promise<LoadResult> {
   const { stdout } = await promisify(execFile)('pgbench', args, { signal });
   if (!/failed transactions: 0 /.test(stdout)) throw new Error(`pgbench: ${stdout}`);
   // pgbench prints the number of transactions and their rate. The rate leaves out the time to connect, so the
@@ -124,9 +124,9 @@ function onEmptyTable(server: PostgresServer, { name, measure }: Contender): Con
  * Measures a program that uses PostgreSQL directly. The program is both the measured subject and the load
  * generator, so it is never reported as the bottleneck.
  */
-async function clientProgram(run: () => Promise<Tally>): Promise<Measurement> {
+async function clientProgram(run: () => Promise<LoadResult>): Promise<Measurement> {
   const before = readEndedCpuSeconds();
-  const tally = await run();
+  const result = await run();
   const after = readEndedCpuSeconds();
   const cpu = before !== undefined &&
     after !== undefined && {
@@ -134,5 +134,5 @@ async function clientProgram(run: () => Promise<Tally>): Promise<Measurement> {
       generator: after - before,
       generatorThreads: Number.POSITIVE_INFINITY,
     };
-  return { ...tally, cpu: cpu || undefined, peakBytes: undefined, usage: undefined };
+  return { ...result, cpu: cpu || undefined, peakBytes: undefined, usage: undefined };
 }

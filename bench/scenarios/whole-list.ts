@@ -11,7 +11,7 @@ import type { Contender } from '../contenders/contender.ts';
 import { openFiller } from '../contenders/fill-store.ts';
 import { startPlantStore } from '../contenders/plant-store.ts';
 import type { RunningSubject } from '../contenders/subject.ts';
-import { runForTally } from '../load/generator.ts';
+import { runForLoadResult } from '../load/generator.ts';
 import { figuresOf } from '../report/figures.ts';
 import { NEW_PLANT } from '../workload.ts';
 import { type Bench, type Part, type Report, reportOf } from './scenario.ts';
@@ -65,8 +65,8 @@ function reader(running: RunningSubject, { signal }: Bench): Contender {
     measure: async () => {
       await resetPeakMemory(running);
       const args = [READER, `${url}/plants`, JSON.stringify(headers), String(PLANTS), String(BYTES)];
-      const tally = await runForTally([process.execPath, ...args], signal);
-      return { ...tally, cpu: undefined, peakBytes: await peakMemory(running), usage: undefined };
+      const result = await runForLoadResult([process.execPath, ...args], signal);
+      return { ...result, cpu: undefined, peakBytes: await peakMemory(running), usage: undefined };
     },
   };
 }

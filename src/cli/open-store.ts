@@ -1,7 +1,7 @@
 import { type Config, connectionOptions } from '../config.ts';
-import { placeOf } from '../database-url.ts';
+import { displayUrl } from '../database-url.ts';
 import type { Bulk } from '../store/bulk-store.ts';
-import { createdStore } from '../store/migrations.ts';
+import { isNewStore } from '../store/migrations.ts';
 import { migrateStore, openBulk, openStore, storeExists } from '../store/open-engine.ts';
 import { type LogLeft, type MigrationOptions, type Store, StoreNotOpened } from '../store/store.ts';
 import type { CommandContext } from './context.ts';
@@ -67,8 +67,8 @@ export async function withBulk<T>(
   if (migrate) {
     const applied = await migrateAndAnnounce(context, url, { mustExist });
     // A version before the last may no longer read the store.
-    if (applied.length > 0 && !createdStore(applied))
-      writeMessage(context.stderr, `applied ${applied.join(', ')} to the store at ${placeOf(url)}`);
+    if (applied.length > 0 && !isNewStore(applied))
+      writeMessage(context.stderr, `applied ${applied.join(', ')} to the store at ${displayUrl(url)}`);
   }
   const bulk = await openBulk(
     url,
@@ -95,7 +95,7 @@ export function reportLogLeft({ stderr }: CommandContext, { file, reason, isSepa
 /** Rejects with StoreNotOpened, with the advice `hint`, if the store does not exist. */
 export async function rejectUnlessExists(url: string, hint: string): Promise<void> {
   if (await storeExists(url)) return;
-  throw new StoreNotOpened(`there is no store at ${placeOf(url)}; ${hint}`);
+  throw new StoreNotOpened(`there is no store at ${displayUrl(url)}; ${hint}`);
 }
 
 /** Migrates a store, and reports a new one. Resolves to the names of the applied migrations. */
@@ -105,11 +105,11 @@ export async function migrateAndAnnounce(
   options?: MigrationOptions,
 ): Promise<readonly string[]> {
   const applied = await migrateStore(url, options);
-  if (createdStore(applied)) announceCreated(context, url);
+  if (isNewStore(applied)) announceCreated(context, url);
   return applied;
 }
 
 /** Reports a new store on standard error, since the user may have meant another path or database. */
 function announceCreated({ stderr }: CommandContext, url: string): void {
-  writeMessage(stderr, `created a new store at ${placeOf(url)}`);
+  writeMessage(stderr, `created a new store at ${displayUrl(url)}`);
 }

@@ -15,7 +15,7 @@ import { createHttpApp, type HttpAppOptions, type HttpLimits } from './http-app.
 import { renderOpenApi } from './openapi.ts';
 import { type HandlerOf, METHODS, type Operation, type OperationSchema, ownerOf } from './operation.ts';
 import { createBodyMemory } from './overload/body-memory.ts';
-import { type Admission, createAdmission, OWNER_SHARE } from './overload/concurrency-limit.ts';
+import { type ConcurrencyLimit, createConcurrencyLimit, OWNER_SHARE } from './overload/concurrency-limit.ts';
 import { createLoopBudget } from './overload/loop-budget.ts';
 import { createPlant, createPlantOperation } from './plants/create-plant.ts';
 import { deletePlant, deletePlantOperation } from './plants/delete-plant.ts';
@@ -70,7 +70,7 @@ interface AppOptions extends Pick<Required<HttpAppOptions>, SharedOptions> {
  */
 export const JWT_CHECKS_AT_ONCE = 4;
 
-const UNLIMITED: Pick<Admission, 'run'> = { run: (_owner, work) => work() };
+const UNLIMITED: Pick<ConcurrencyLimit, 'run'> = { run: (_owner, work) => work() };
 
 /** Memory for clients that read the script of the API reference, as a share of that for lists. */
 export const REFERENCE_SHARE = 1 / 8;
@@ -115,17 +115,17 @@ export function createApp(options: AppOptions): FastifyInstance {
   // Reads and writes share one loop budget (handler time per event-loop iteration). Their concurrency limits
   // are separate, so lists still work while a lock or a slow disk blocks writes.
   const waitForLoopBudget = createLoopBudget();
-  const admissions = {
-    reads: createAdmission(limits.maxInFlight, waitForLoopBudget),
-    writes: createAdmission(limits.maxInFlight, waitForLoopBudget),
+  const concurrencyLimits = {
+    reads: createConcurrencyLimit(limits.maxInFlight, waitForLoopBudget),
+    writes: createConcurrencyLimit(limits.maxInFlight, waitForLoopBudget),
   };
   // Anyone can send unknown tokens. Their lookups have separate limits and a separate loop budget, which networks share.
   const acceptedTokens = {
-    lookups: createAdmission(limits.maxInFlight, waitForLoopBudget),
+    lookups: createConcurrencyLimit(limits.maxInFlight, waitForLoopBudget),
     verifications: createTaskLimit(JWT_CHECKS_AT_ONCE),
   };
   const otherTokens = {
-    lookups: createAdmission(limits.maxInFlight, createLoopBudget()),
+    lookups: createConcurrencyLimit(limits.maxInFlight, createLoopBudget()),
     verifications: createTaskLimit(JWT_CHECKS_AT_ONCE),
   };
   const tokenLimits = {
@@ -134,8 +134,8 @@ export function createApp(options: AppOptions): FastifyInstance {
     accepted: acceptedTokens,
     other: otherTokens,
   };
-  // Tokens that wait for keys of the identity provider take no places of lookups.
-  const keyWaits = createAdmission(limits.maxInFlight, () => undefined);
+  // Tokens that wait for keys of the identity provider take no slots of lookups.
+  const keyWaits = createConcurrencyLimit(limits.maxInFlight, () => undefined);
   const authentication = createAuthentication({
     findToken: (digest, client) =>
       tokenLimits[client.kind].lookups.run(client.key, () => store.findToken(digest)),
@@ -157,7 +157,9 @@ export function createApp(options: AppOptions): FastifyInstance {
       onUseNotRecorded: (err) => log.event('the last use of a token was not recorded', { err }),
     }),
   });
-  app.register(async (scope) => addRoutes(scope, authentication, admissions, options), { prefix: basePath });
+  app.register(async (scope) => addRoutes(scope, authentication, concurrencyLimits, options), {
+    prefix: basePath,
+  });
   return app;
 }
 
@@ -192,7 +194,7 @@ function operationOf({ routeOptions }: FastifyRequest): string {
 function addRoutes(
   scope: FastifyInstance,
   authentication: Authentication,
-  { reads, writes }: Readonly<Record<'reads' | 'writes', Admission>>,
+  { reads, writes }: Readonly<Record<'reads' | 'writes', ConcurrencyLimit>>,
   options: AppOptions,
 ): void {
   const { store, log, basePath, limits, metrics } = options;
@@ -206,13 +208,16 @@ function addRoutes(
     if (request.brokenOff.code >= 50000) logFailure(log, request, error);
   }
   const sendPieces = createSendPieces(onBrokenOff);
-  const admissionOf: Readonly<Record<Scope, Admission>> = { 'plants:read': reads, 'plants:write': writes };
+  const concurrencyLimitOf: Readonly<Record<Scope, ConcurrencyLimit>> = {
+    'plants:read': reads,
+    'plants:write': writes,
+  };
   const rates =
     limits.tokenRateLimit === 0 ? [] : [limitRequests(limits.tokenRateLimit, options.monotonicNow)];
 
   function serve<O extends Operation>(operation: O, handler: HandlerOf<O>): void {
     const { operationId, method, url, scope: needed, success } = operation;
-    const admission = admissionOf[needed];
+    const concurrencyLimit = concurrencyLimitOf[needed];
     const { body, ...schema }: OperationSchema = operation.schema;
     const checkBody = body === undefined ? undefined : compileBodyCheck(body);
     const authenticate = authentication.require(needed);
@@ -222,11 +227,11 @@ function addRoutes(
       url,
       schema,
       config: { operationId, authenticate, readsBody: body !== undefined },
-      onRequest: [admission.rejectWhenFull, authenticate, ...rates],
-      // Parses the body inside `admission.run`, so that the concurrency limit and the loop budget include
+      onRequest: [concurrencyLimit.rejectWhenFull, authenticate, ...rates],
+      // Parses the body inside `concurrencyLimit.run`, so that the concurrency limit and the loop budget include
       // parsing.
       handler: (request, reply) =>
-        admission.run(ownerOf(request), () => {
+        concurrencyLimit.run(ownerOf(request), () => {
           if (checkBody !== undefined) request.body = checkBody(request.body);
           reply.code(success.status);
           return (handler as HandlerOf<Operation>)(request, reply);

@@ -5,7 +5,7 @@ import Registry from 'prom-client/lib/registry.js';
 import type { CommitResult, StoreLoad } from '../store/store.ts';
 import { collectProcessMetrics } from './process-metrics.ts';
 import { countDurations, DURATION_BUCKETS, type RecordRequest } from './request-metrics.ts';
-import { countElsewhere, gauge } from './scraped-metrics.ts';
+import { exposeCounter, gauge } from './scraped-metrics.ts';
 
 export interface Metrics {
   readonly registry: Registry;
@@ -86,7 +86,7 @@ export function createMetrics({
         registers,
       ),
     watchLog: (linesDropped) =>
-      countElsewhere(
+      exposeCounter(
         'plant_store_log_lines_dropped_total',
         'Log lines dropped because the log could not be written, or its reader was too slow.',
         linesDropped,
@@ -117,7 +117,7 @@ function createHttpMetrics(
     registers,
   });
   let listBytes = 0;
-  countElsewhere(
+  exposeCounter(
     'plant_store_list_sent_bytes_total',
     'Bytes of lists that were written to connections.',
     () => listBytes,
@@ -238,13 +238,13 @@ function watchConnections(connections: ConnectionTotals, registers: Registry[]):
     () => connections.size,
     registers,
   );
-  countElsewhere(
+  exposeCounter(
     'plant_store_http_rejected_connections_total',
     'Connections that were rejected because too many were open.',
     () => connections.rejected,
     registers,
   );
-  countElsewhere(
+  exposeCounter(
     'plant_store_http_closed_incomplete_requests_total',
     'Incomplete requests that were closed for new connections because too many were open.',
     () => connections.closedIncomplete,
@@ -287,13 +287,13 @@ function watchLoad(load: () => StoreLoad, registers: Registry[]): void {
       this.set({ state: 'busy' }, busy);
     },
   });
-  countElsewhere(
+  exposeCounter(
     'plant_store_checkpoint_failures_total',
     'Failed checkpoints of the embedded engine; 0 on PostgreSQL.',
     () => load().checkpointFailures,
     registers,
   );
-  countElsewhere(
+  exposeCounter(
     'plant_store_timeline_regressions_total',
     'PostgreSQL primaries whose timeline was older than that of an earlier primary; 0 on the embedded engine.',
     () => load().timelineRegressions,

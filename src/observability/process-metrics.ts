@@ -13,7 +13,7 @@ import processResources from 'prom-client/lib/metrics/processResources.js';
 import processStartTime from 'prom-client/lib/metrics/processStartTime.js';
 import version from 'prom-client/lib/metrics/version.js';
 import { codeOf } from '../thrown-errors.ts';
-import { countElsewhere } from './scraped-metrics.ts';
+import { exposeCounter } from './scraped-metrics.ts';
 
 // The default metrics of prom-client, except CPU time and open files. prom-client's file for CPU time would load
 // OpenTelemetry, and its number of open files stands still when none is left.
@@ -34,7 +34,7 @@ const DEFAULT_METRICS = [
 /** Registers the metrics of the process and of Node, with the names of prom-client. */
 export function collectProcessMetrics(registry: Registry): void {
   const countCpuTime = (name: string, parts: string, microseconds: (cpu: NodeJS.CpuUsage) => number): void =>
-    countElsewhere(
+    exposeCounter(
       name,
       `Total ${parts} CPU time spent in seconds.`,
       () => microseconds(process.cpuUsage()) / 1e6,

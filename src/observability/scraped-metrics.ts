@@ -15,7 +15,7 @@ export function gauge(name: string, help: string, read: () => number, registers:
 }
 
 /** Exposes a number that is counted outside of prom-client and read at each scrape. */
-export function countElsewhere(name: string, help: string, read: () => number, registers: Registry[]): void {
+export function exposeCounter(name: string, help: string, read: () => number, registers: Registry[]): void {
   new Counter({
     name,
     help,

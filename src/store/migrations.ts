@@ -34,7 +34,7 @@ export function missingMigrations(folder: string, applied: readonly string[]): r
 }
 
 /** True if the applied migrations made a new store: the first one was among them. */
-export function createdStore(applied: readonly string[]): boolean {
+export function isNewStore(applied: readonly string[]): boolean {
   return applied.some((name) => Number.parseInt(name, 10) === 1);
 }
 

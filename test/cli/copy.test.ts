@@ -7,7 +7,7 @@ import { PassThrough } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { copyStore } from '../../src/cli/commands/copy-command.ts';
-import { placeOf } from '../../src/database-url.ts';
+import { displayUrl } from '../../src/database-url.ts';
 import { ndjson } from '../../src/formats/ndjson.ts';
 import type { PlantRow } from '../../src/plant.ts';
 import type { Bulk, Filling, KeyRow } from '../../src/store/bulk-store.ts';
@@ -112,7 +112,7 @@ describe('plants moved between formats and engines', () => {
     });
     assertFails(plain, /TO \(TARGET\) must have the option sslmode, since PGSSLMODE is "verify_full"/);
     const { code, stdout, stderr } = await run(['copy', 'env:SOURCE', 'env:TARGET'], { env });
-    assert.deepEqual([code, stderr], [0, `created a new store at ${placeOf(env.TARGET)}\n`]);
+    assert.deepEqual([code, stderr], [0, `created a new store at ${displayUrl(env.TARGET)}\n`]);
     assert.match(stdout, /^copied and verified: 630 plants /);
   });
 

@@ -3,7 +3,7 @@ import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
-import { placeOf } from '../../src/database-url.ts';
+import { displayUrl } from '../../src/database-url.ts';
 import { migrateStore, storeExists } from '../../src/store/open-engine.ts';
 import { engines, execute, postgres, rowsOf } from '../support/engines.ts';
 import { holdWrites } from '../support/faults/hold-writes.ts';
@@ -278,7 +278,7 @@ describe('a store of an earlier version', TOGETHER, () => {
       assert.equal(code, 0, stderr);
       const [, ...later] = (await readdir(MIGRATIONS)).sort();
       assert.ok(
-        stderr.startsWith(`applied ${later.join(', ')} to the store at ${placeOf(databaseUrl)}\n`),
+        stderr.startsWith(`applied ${later.join(', ')} to the store at ${displayUrl(databaseUrl)}\n`),
         stderr,
       );
       assert.deepEqual(await namesIn(databaseUrl), [FIRST, ...later]);
@@ -294,7 +294,7 @@ for (const engine of engines) {
         const { code, stdout, stderr } = await run(args, { env: { DATABASE_URL: url } });
         assert.deepEqual({ code, stdout }, { code: 1, stdout: '' });
         assert.ok(
-          stderr.startsWith(`plant-store: there is no store at ${placeOf(url)}; set --database-url `),
+          stderr.startsWith(`plant-store: there is no store at ${displayUrl(url)}; set --database-url `),
           stderr,
         );
         assert.equal(await storeExists(url), false);
@@ -325,7 +325,7 @@ for (const engine of engines) {
         const env = { DATABASE_URL: url };
         const first = await run(args, { env });
         assert.equal(first.code, 0);
-        assert.ok(first.stderr.startsWith(`created a new store at ${placeOf(url)}\n`), first.stderr);
+        assert.ok(first.stderr.startsWith(`created a new store at ${displayUrl(url)}\n`), first.stderr);
         assert.doesNotMatch((await run(args, { env })).stderr, /created a new store/);
       });
   });

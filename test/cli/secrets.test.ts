@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
-import { placeOf } from '../../src/database-url.ts';
+import { displayUrl } from '../../src/database-url.ts';
 import { mintSecret } from '../../src/token.ts';
 import { PASSWORD, urlsWithPassword } from '../support/data/urls-with-password.ts';
 import { newInstallation, TOGETHER } from '../support/program.ts';
@@ -82,7 +82,7 @@ describe('a password in the database URL', TOGETHER, () => {
       [`postgres://h/d?PASSWORD=${PASSWORD}`, 'postgres://h/d?PASSWORD=***'],
       ['postgres://u@h/d', 'postgres://u@h/d'],
     ] as const)
-      assert.equal(placeOf(url), shown);
+      assert.equal(displayUrl(url), shown);
   });
 });
 

@@ -40,7 +40,7 @@ import { WINDOW_MS } from '../../src/http/auth/rate-limit.ts';
 import { RETRY_SOON } from '../../src/http/error-response.ts';
 import { PARSER_BUDGET_MS } from '../../src/http/http-app.ts';
 import { BODY_MEMORY_BYTES, MIN_LARGEST_BODIES } from '../../src/http/overload/body-memory.ts';
-import { OWNER_SHARE, placesOfOwner } from '../../src/http/overload/concurrency-limit.ts';
+import { OWNER_SHARE, slotsOfOwner } from '../../src/http/overload/concurrency-limit.ts';
 import { HANDLER_BUDGET_MS } from '../../src/http/overload/loop-budget.ts';
 import { GATHERED_BYTES } from '../../src/http/plants/gathered-list.ts';
 import { CONCURRENT_GATHERS, RECHECK_MS, STREAM_BYTES } from '../../src/http/plants/list-plants.ts';
@@ -228,7 +228,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
   ],
   'docs/decisions/0020-client-package.md': [`| Retries by default | ${DEFAULTS.retries} |`],
   'deploy/alerts.yaml': [
-    `--max-in-flight (${numberOf('maxInFlight')}), or ${placesOfOwner(numberOf('maxInFlight'))} of one owner`,
+    `--max-in-flight (${numberOf('maxInFlight')}), or ${slotsOfOwner(numberOf('maxInFlight'))} of one owner`,
   ],
   'deploy/compose.yaml': [`stops within ${stop} plus STOP_DELAY`],
   'deploy/kubernetes/plant-store.yaml': [`stops within ${stop} plus STOP_DELAY`],

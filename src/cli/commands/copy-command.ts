@@ -1,5 +1,5 @@
 import { Command } from 'commander';
-import { brokenRuleOf, brokenRuleOfSslMode, placeOf } from '../../database-url.ts';
+import { brokenRuleOf, brokenRuleOfSslMode, displayUrl } from '../../database-url.ts';
 import { type Bulk, type Contents, type Filling, LeftInLog, StoreNotEmpty } from '../../store/bulk-store.ts';
 import { isEmbedded, rejectUnlessFillable } from '../../store/open-engine.ts';
 import { NothingStored } from '../../store/store.ts';
@@ -27,7 +27,7 @@ export function copyCommand(context: CommandContext): Command {
       const copied = await openAndCopy(context, from, to).catch((error: unknown) => {
         if (!(error instanceof StoreNotEmpty)) throw error;
         throw new CommandFailed(
-          `${placeOf(to)} is not empty; nothing was copied. Use a new file or an empty database`,
+          `${displayUrl(to)} is not empty; nothing was copied. Use a new file or an empty database`,
         );
       });
       await printResult(context, json === true ? `${JSON.stringify(copied)}\n` : describe(copied));
@@ -75,12 +75,12 @@ function databaseUrlOf(context: CommandContext, argument: string, text: string):
  */
 async function rejectFaulty(from: string, source: Bulk): Promise<void> {
   const { otherVersion, damages } = await source.inspect();
-  if (otherVersion !== undefined) throw new CommandFailed(`${placeOf(from)}: ${otherVersion}`);
+  if (otherVersion !== undefined) throw new CommandFailed(`${displayUrl(from)}: ${otherVersion}`);
   const [fault, ...others] = damages;
   if (fault === undefined) return;
   const more = others.length === 0 ? '' : `, and ${pluralize(others.length, 'more fault')}`;
   throw new CommandFailed(
-    `the store ${placeOf(from)} is damaged: ${fault}${more}; nothing was copied. \`plant-store check\` lists the faults; restore a backup, or save what can be read with \`plant-store export\``,
+    `the store ${displayUrl(from)} is damaged: ${fault}${more}; nothing was copied. \`plant-store check\` lists the faults; restore a backup, or save what can be read with \`plant-store export\``,
   );
 }
 
@@ -94,7 +94,7 @@ async function copyOrExplain(
   source: Bulk,
   target: Bulk,
 ): Promise<Copied> {
-  const place = placeOf(to);
+  const place = displayUrl(to);
   let isCommitting = false;
   const state = (): string =>
     isCommitting

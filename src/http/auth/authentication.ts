@@ -80,7 +80,7 @@ interface LookupClient {
 interface JwtLimits {
   /** Runs the work: checking the signature and the claims. */
   readonly verify: Run;
-  /** Waits for keys of the identity provider. Not inside `verify`, so that a provider that hangs takes no places there. */
+  /** Waits for keys of the identity provider. Not inside `verify`, so that a provider that hangs takes no slots there. */
   readonly wait: Run;
 }
 

@@ -10,7 +10,7 @@ import type { WaitForLoopBudget } from './loop-budget.ts';
 export const OWNER_SHARE = 0.75;
 
 /** Limits the concurrent requests that use the store. Requests that only wait for their client do not count. */
-export interface Admission {
+export interface ConcurrencyLimit {
   /**
    * Runs `work` within the limits. Rejects immediately with an ApiError (50301) if the total limit or the limit of the
    * group (an owner or a network) is reached. Without a group, only the total limit applies.
@@ -27,13 +27,16 @@ interface Share {
 }
 
 /** Returns how many of `limit` requests in flight one owner may have: always less than all, unless `limit` is 1. */
-export function placesOfOwner(limit: number): number {
+export function slotsOfOwner(limit: number): number {
   return Math.max(1, Math.floor(limit * OWNER_SHARE));
 }
 
 /** Creates a limit of `limit` requests in flight. */
-export function createAdmission(limit: number, waitForLoopBudget: WaitForLoopBudget): Admission {
-  const limitOfGroup = placesOfOwner(limit);
+export function createConcurrencyLimit(
+  limit: number,
+  waitForLoopBudget: WaitForLoopBudget,
+): ConcurrencyLimit {
+  const limitOfGroup = slotsOfOwner(limit);
   // All rejections share these two errors. A new error with a stack trace would cost more than the rest of
   // the response.
   const full = new ApiError(50301, 'too many requests are in flight; retry later', RETRY_SOON);

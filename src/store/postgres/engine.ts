@@ -1,6 +1,6 @@
 // cspell:words relrowsecurity relforcerowsecurity relowner
 import { startKeyExpiry } from '../expired-keys-timer.ts';
-import { createdStore } from '../migrations.ts';
+import { isNewStore } from '../migrations.ts';
 import { FIND_ANY_ROW, type Row } from '../rows.ts';
 import { type Engine, KEY_DELETION_AGE_MS, type StoreOptions, StoreUnavailable } from '../store.ts';
 import { createCommit, createPerOwnerFallback } from './commit.ts';
@@ -45,7 +45,7 @@ export async function openPostgres(
   url: string,
   { connections: options, keyDeletion, onCreated = () => undefined, ...reports }: StoreOptions,
 ): Promise<Engine> {
-  if (createdStore(await migratePostgres(url))) onCreated();
+  if (isNewStore(await migratePostgres(url))) onCreated();
   const connections = new Connections(url, options, reports);
   const togetherOrPerOwner = createPerOwnerFallback();
   const keyExpiry = keyDeletion && startKeyExpiry(deleteOldKeys, keyDeletion);

@@ -1,6 +1,6 @@
 import { statSync } from 'node:fs';
 import { startKeyExpiry } from '../expired-keys-timer.ts';
-import { createdStore } from '../migrations.ts';
+import { isNewStore } from '../migrations.ts';
 import {
   type Engine,
   NothingStored,
@@ -32,7 +32,7 @@ export async function openSqlite(
     onTaskEnd = () => undefined,
   }: StoreOptions,
 ): Promise<Engine> {
-  if (createdStore(await migrateSqlite(file, { mustExist }))) onCreated();
+  if (isNewStore(await migrateSqlite(file, { mustExist }))) onCreated();
   /** Reason why the store no longer works: the first fatal error, or its close. */
   let broken: StoreUnavailable | undefined;
   let checkpointFailures = 0;

@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import Fastify from 'fastify';
 import { toApiError } from '../../../src/http/error-response.ts';
-import { createAdmission } from '../../../src/http/overload/concurrency-limit.ts';
+import { createConcurrencyLimit } from '../../../src/http/overload/concurrency-limit.ts';
 import { usedHeap } from '../../support/process-resources.ts';
 
 const LIMIT = 4;
@@ -15,7 +15,7 @@ interface Started {
 
 test('owner above three quarters of the limit → 50301 for this owner; a finished request frees its place', async () => {
   const begin = createStarter();
-  // Twice, and with more owners than the limit: the places of an owner are free again.
+  // Twice, and with more owners than the limit: the slots of an owner are free again.
   for (const owner of ['alice', 'bob', 'carol', 'dave', 'erin', 'alice', 'bob']) {
     const started = Array.from({ length: OWNER_LIMIT }, () => begin(owner));
     const headers = { 'retry-after': '1' };
@@ -33,16 +33,16 @@ test('owner above three quarters of the limit → 50301 for this owner; a finish
   }
 });
 
-for (const [limit, places] of [
+for (const [limit, slots] of [
   [2, 1],
   [3, 2],
   [5, 3],
 ] as const)
-  test(`limit ${limit}: one owner gets ${places}, and another owner the rest`, async () => {
+  test(`limit ${limit}: one owner gets ${slots}, and another owner the rest`, async () => {
     const begin = createStarter(limit);
     const owners = [
-      ...Array.from({ length: places + 1 }, () => 'alice'),
-      ...Array.from({ length: limit - places }, () => 'bob'),
+      ...Array.from({ length: slots + 1 }, () => 'alice'),
+      ...Array.from({ length: limit - slots }, () => 'bob'),
     ];
     const all = owners.map((owner) => begin(owner));
     for (const { finish } of all) finish();
@@ -51,11 +51,11 @@ for (const [limit, places] of [
       one.status === 'rejected' ? [[index, one.reason.message]] : [],
     );
     assert.deepEqual(rejected, [
-      [places, 'too many requests of this owner or address are in flight; retry later'],
+      [slots, 'too many requests of this owner or address are in flight; retry later'],
     ]);
   });
 
-test('limit 1: any owner gets the only place', async () => {
+test('limit 1: any owner gets the only slot', async () => {
   const begin = createStarter(1);
   for (const owner of ['alice', 'bob']) {
     const { finish, answered } = begin(owner);
@@ -85,7 +85,7 @@ test('more owners than the limit → the requests of an owner in flight still co
 });
 
 test('many owners, one after the other → no memory is kept for them', async () => {
-  const { run } = createAdmission(LIMIT, () => undefined);
+  const { run } = createConcurrencyLimit(LIMIT, () => undefined);
   const owners = 50_000;
   const grownBy = async (kind: string): Promise<number> => {
     const before = usedHeap();
@@ -98,12 +98,12 @@ test('many owners, one after the other → no memory is kept for them', async ()
 });
 
 test('limit reached → the hook rejects a request before its handler; below the limit it passes', async () => {
-  const admission = createAdmission(1, () => undefined);
+  const limit = createConcurrencyLimit(1, () => undefined);
   const app = Fastify();
-  app.get('/', { onRequest: admission.rejectWhenFull }, async () => 'handled');
+  app.get('/', { onRequest: limit.rejectWhenFull }, async () => 'handled');
   app.setErrorHandler((error, _request, reply) => reply.send(String(toApiError(error).code)));
   const { promise, resolve } = Promise.withResolvers<void>();
-  const running = admission.run('alice', () => promise);
+  const running = limit.run('alice', () => promise);
   assert.equal((await app.inject('/')).body, '50301');
   resolve();
   await running;
@@ -112,7 +112,7 @@ test('limit reached → the hook rejects a request before its handler; below the
 
 /** Returns a function that begins a request of an owner within new limits. */
 function createStarter(limit = LIMIT): (owner: string | undefined) => Started {
-  const { run } = createAdmission(limit, () => undefined);
+  const { run } = createConcurrencyLimit(limit, () => undefined);
   return (owner) => {
     const { promise, resolve } = Promise.withResolvers<string>();
     return { answered: run(owner, () => promise), finish: () => resolve('done') };

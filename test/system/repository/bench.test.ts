@@ -7,7 +7,7 @@ import { describe, type TestContext, test } from 'node:test';
 import { promisify } from 'node:util';
 import { compare } from '../../../bench/compare.ts';
 import { autocannonGenerator } from '../../../bench/load/autocannon.ts';
-import { type Job, runLoad, type Tally } from '../../../bench/load/generator.ts';
+import { type Job, type LoadResult, runLoad } from '../../../bench/load/generator.ts';
 import { openLoop } from '../../../bench/load/open-loop.ts';
 import { wrk } from '../../../bench/load/wrk.ts';
 import { measureStalls } from '../../../bench/report/cpu-stalls.ts';
@@ -237,11 +237,11 @@ describe('bench', () => {
       ids.set(id, (ids.get(id) ?? 0) + 1);
       response.end();
     });
-    const tally = await runLoad(autocannonGenerator, jobFor(url, 8), AbortSignal.timeout(PATIENCE_MS));
-    assert.equal(tally.failures, 0);
-    assert.ok(tally.answers > 0 && tally.answers <= ids.size);
+    const result = await runLoad(autocannonGenerator, jobFor(url, 8), AbortSignal.timeout(PATIENCE_MS));
+    assert.equal(result.failures, 0);
+    assert.ok(result.answers > 0 && result.answers <= ids.size);
     assert.deepEqual(new Set(ids.values()), new Set([1]));
-    const busy = Number(tally.cpuSeconds) / tally.seconds / autocannonGenerator.threads;
+    const busy = Number(result.cpuSeconds) / result.seconds / autocannonGenerator.threads;
     assert.ok(busy > 0 && busy < 1.1, `each thread kept ${busy} cores busy`);
   });
 
@@ -279,7 +279,10 @@ describe('bench', () => {
     assert.deepEqual([answers, failures], [0, 1]);
   });
 
-  async function loadStalling(t: TestContext, { connections, after, ms, seconds }: Stall): Promise<Tally> {
+  async function loadStalling(
+    t: TestContext,
+    { connections, after, ms, seconds }: Stall,
+  ): Promise<LoadResult> {
     let stallAt: number | undefined;
     const url = await serve(t, (_request, response) => {
       const now = performance.now();
@@ -291,17 +294,17 @@ describe('bench', () => {
 
   test('counts the time that requests wait while a server stalls', async (t) => {
     const STALL_MS = 400;
-    const tally = await loadStalling(t, { connections: 1, after: 1_200, ms: STALL_MS, seconds: 2 });
+    const result = await loadStalling(t, { connections: 1, after: 1_200, ms: STALL_MS, seconds: 2 });
     // On one connection, 80 of the 200 measured requests fall due during the stall. Counted from the sending, only one
     // of them would be slow.
-    assert.ok(tally.answers >= 200 && tally.answers <= 400, `${tally.answers} responses`);
-    assert.ok(Number(tally.p99Ms) > 0.9 * STALL_MS, `p99 ${tally.p99Ms} ms`);
+    assert.ok(result.answers >= 200 && result.answers <= 400, `${result.answers} responses`);
+    assert.ok(Number(result.p99Ms) > 0.9 * STALL_MS, `p99 ${result.p99Ms} ms`);
   });
 
   test('does not count what is late in the first second of a constant rate', async (t) => {
     const STALL_MS = 900;
-    const tally = await loadStalling(t, { connections: 8, after: 0, ms: STALL_MS, seconds: 1.2 });
-    assert.ok(tally.answers >= 40 && tally.answers < 240, `${tally.answers} responses`);
-    assert.ok(Number(tally.p99Ms) < 0.9 * STALL_MS, `p99 ${tally.p99Ms} ms`);
+    const result = await loadStalling(t, { connections: 8, after: 0, ms: STALL_MS, seconds: 1.2 });
+    assert.ok(result.answers >= 40 && result.answers < 240, `${result.answers} responses`);
+    assert.ok(Number(result.p99Ms) < 0.9 * STALL_MS, `p99 ${result.p99Ms} ms`);
   });
 });

@@ -6,7 +6,7 @@ import { syncFolder } from '../../folder-sync.ts';
 import type { LogLeft } from '../../store.ts';
 import { isLocked, reasonOf } from '../errors.ts';
 import type { FileIdentity } from './file-identity.ts';
-import { ifItHasContent } from './store-path.ts';
+import { fileWithContent } from './store-path.ts';
 
 /**
  * Copies what it can of the log into the database file that a connection has opened. Does nothing if that file was
@@ -38,7 +38,7 @@ export function closeStore(db: DatabaseSync, files: FileIdentity): LogLeft | und
   db.close();
   if (lost === 'replaced') return setLogAside(database, log);
   if (lost === 'missing') return logWithoutDatabase(database, log);
-  if (failure === undefined || isLocked(failure) || ifItHasContent(log) === undefined) return undefined;
+  if (failure === undefined || isLocked(failure) || fileWithContent(log) === undefined) return undefined;
   return { file: log, reason: reasonOf(failure), isSeparated: false };
 }
 
@@ -69,7 +69,7 @@ function setLogAside(database: string, log: string): LogLeft | undefined {
 }
 
 function logWithoutDatabase(database: string, log: string): LogLeft | undefined {
-  if (ifItHasContent(log) === undefined) return undefined;
+  if (fileWithContent(log) === undefined) return undefined;
   const reason = `${database} is missing; put that same file back, or move the log away before another file takes its place`;
   return { file: log, reason, isSeparated: true };
 }

@@ -39,17 +39,17 @@ export function rejectUnusablePath(file: string): void {
   const place = withoutLinks(file);
   rejectLongPath(place);
   // Looks for the logs first: another process may create file and logs now.
-  const [log, journal] = ['-wal', '-journal'].map((ending) => `${place}${ending}`).map(ifItHasContent);
+  const [log, journal] = ['-wal', '-journal'].map((ending) => `${place}${ending}`).map(fileWithContent);
   const isMissing = !existsSync(place);
   const left = isMissing ? (log ?? journal) : log;
-  if (left === undefined || ifItHasContent(place) !== undefined) return;
+  if (left === undefined || fileWithContent(place) !== undefined) return;
   throw new StoreNotOpened(
     `${file} is ${isMissing ? 'missing' : 'empty'}, but ${left} is there and may hold its last writes; put that same file back. To restore a backup or to start empty, first move ${left} away`,
   );
 }
 
 /** Returns the file if it has content. A file that another process removes meanwhile, or that cannot exist, has none. */
-export function ifItHasContent(file: string): string | undefined {
+export function fileWithContent(file: string): string | undefined {
   try {
     return statSync(file).size > 0 ? file : undefined;
   } catch {

@@ -42,8 +42,8 @@ import { PARSER_BUDGET_MS } from '../../src/http/http-app.ts';
 import { BODY_MEMORY_BYTES, MIN_LARGEST_BODIES } from '../../src/http/overload/body-memory.ts';
 import { OWNER_SHARE, slotsOfOwner } from '../../src/http/overload/concurrency-limit.ts';
 import { HANDLER_BUDGET_MS } from '../../src/http/overload/loop-budget.ts';
-import { GATHERED_BYTES } from '../../src/http/plants/gathered-list.ts';
-import { CONCURRENT_GATHERS, RECHECK_MS, STREAM_BYTES } from '../../src/http/plants/list-plants.ts';
+import { BUFFERED_LIST_BYTES } from '../../src/http/plants/buffered-list.ts';
+import { CONCURRENT_BUFFERED_LISTS, RECHECK_MS, STREAM_BYTES } from '../../src/http/plants/list-plants.ts';
 import { FIRST_PAGE_PLANTS, PAGE_BYTES } from '../../src/http/plants/pagination.ts';
 import { MAX_DISCARDED_BYTES, STALLED_TICKS } from '../../src/http/protocol/connection/connection-options.ts';
 import { MAX_UNPARSED_BYTES, TICK_MS } from '../../src/http/protocol/connection/connection-registry.ts';
@@ -109,7 +109,7 @@ function grouped(count: number): string {
 /** The texts with a limit, as each page must have them. */
 const texts: Readonly<Record<string, readonly string[]>> = {
   'README.md': [`This holds for ${hours}`, `expires in ${expires}`],
-  'CHANGELOG.md': [`safe to retry for ${hours}`, `up to ${GATHERED_BYTES / MIB} MiB of JSON`],
+  'CHANGELOG.md': [`safe to retry for ${hours}`, `up to ${BUFFERED_LIST_BYTES / MIB} MiB of JSON`],
   'SECURITY.md': [
     `body ${numberOf('bodyLimit') / KIB} KiB`,
     `headers ${numberOf('headerLimit') / KIB} KiB and ${MAX_FIELDS} of them`,
@@ -135,7 +135,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `| Headers of a request | ${MAX_FIELDS}; above it 431.`,
     `| Queued writes | ${grouped(MAX_WAITING)}; one batch takes ${grouped(MAX_BATCH)}, and plants of one owner with ${OWNER_CHARACTERS / KIB} Ki characters |`,
     `| Lifetime of an idempotency key | ${hours} after it created a plant; deleted after ${KEY_DELETION_AGE_MS / HOUR_MS} |`,
-    `| A list with \`limit\` | ends at ${GATHERED_BYTES / MIB} MiB,`,
+    `| A list with \`limit\` | ends at ${BUFFERED_LIST_BYTES / MIB} MiB,`,
     `| Path of an embedded store | ${MAX_PATH_BYTES} bytes, without symbolic links; ${MAX_PATH_BYTES - '.partial'.length} for a backup |`,
     `| A page read from the store | ${PAGE_BYTES / KIB} KiB of JSON,`,
     `half a second; ${tokensCached}`,
@@ -197,7 +197,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
   'docs/decisions/0005-lists.md': [
     `every ${RECHECK_MS} ms`,
     `was ${CONFIRMED_MS} ms ago`,
-    `\`limit\` ends at ${GATHERED_BYTES / MIB} MiB`,
+    `\`limit\` ends at ${BUFFERED_LIST_BYTES / MIB} MiB`,
   ],
   'docs/decisions/0007-idempotency.md': [`The key lives ${hours}`],
   'docs/decisions/0008-token-cache.md': [`cached for ${TOKEN_FRESH_MS} ms`],
@@ -214,7 +214,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `| \`timeoutMs\` | ${grouped(DEFAULTS.timeoutMs)} |`,
     `| \`retries\` | ${DEFAULTS.retries} |`,
     `| \`maxBodyBytes\` | ${grouped(DEFAULT_MAX_BODY_BYTES)} |`,
-    `a page has up to ${GATHERED_BYTES / MIB} MiB and one plant`,
+    `a page has up to ${BUFFERED_LIST_BYTES / MIB} MiB and one plant`,
     `of an error above ${SHORT_BODY_BYTES / KIB} KiB`,
     `its first ${grouped(MAX_MESSAGE_UNITS)} characters`,
     `\`pageSize\` plants (default ${grouped(DEFAULT_PAGE_SIZE)})`,
@@ -263,7 +263,7 @@ test('limits that pages give in words', () => {
     ['a withdrawn key of the provider works for five minutes', 5 * MINUTE_MS, STALE_MS],
     ['keys of the provider are refreshed every four minutes', 4 * MINUTE_MS, REFRESH_MS],
     ['one owner gets three quarters', 3 / 4, OWNER_SHARE],
-    ['four lists with a limit are read at a time', 4, CONCURRENT_GATHERS],
+    ['four lists with a limit are read at a time', 4, CONCURRENT_BUFFERED_LISTS],
     ['up to four keys of the provider are tried for a JWT', 4, MAX_KEYS_TRIED],
     ['four JWTs are verified at a time', 4, JWT_CHECKS_AT_ONCE],
     ['the script of `/docs` has an eighth of the memory for lists', 1 / 8, REFERENCE_SHARE],

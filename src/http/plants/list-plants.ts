@@ -9,8 +9,8 @@ import { asJson } from '../response-head.ts';
 import type { HeldBytes, SendBufferLimit } from '../send-buffer-limit.ts';
 import { inPieces, PIECE_BYTES, type SendPieces } from '../streamed-response.ts';
 import { createTaskLimit } from '../task-limit.ts';
+import { BUFFERED_LIST_BYTES, bufferList } from './buffered-list.ts';
 import { decodeCursor, encodeCursor } from './cursor.ts';
-import { GATHERED_BYTES, gather } from './gathered-list.ts';
 import type { WaitForPageSlot } from './page-slots.ts';
 import { EMPTY, nextOf, PAGE_BYTES, PlantPages } from './pagination.ts';
 
@@ -19,10 +19,10 @@ const INT32_MAX = 2 ** 31 - 1;
 const MEBIBYTE = 2 ** 20;
 
 /**
- * Max concurrent lists with a `limit` that are collected in memory. With more of them, each would take longer and
+ * Max concurrent lists with a `limit` that are buffered. With more of them, each would take longer and
  * hold its memory for longer.
  */
-export const CONCURRENT_GATHERS = 4;
+export const CONCURRENT_BUFFERED_LISTS = 4;
 
 /**
  * Max concurrent reads of pages by all lists together, except first pages. On PostgreSQL, the remaining
@@ -69,7 +69,7 @@ export const listPlantsOperation = {
   summary: 'List plants',
   description:
     'Returns all plants that the caller has access to, in ascending order of their ids, or the first `limit` of them. ' +
-    `A page that reaches ${GATHERED_BYTES / MEBIBYTE} MiB ends before its \`limit\`, with a \`Link\` to the rest.`,
+    `A page that reaches ${BUFFERED_LIST_BYTES / MEBIBYTE} MiB ends before its \`limit\`, with a \`Link\` to the rest.`,
   scope: 'plants:read',
   schema: {
     querystring: Type.Object({
@@ -123,7 +123,7 @@ export function listPlants(
   onSent: (bytes: number) => void,
   { sendBufferLimit, sendPieces, waitForPageSlot, recheck, onBrokenOff }: ListGuards,
 ): HandlerOf<typeof listPlantsOperation> {
-  const gatherLimited = createTaskLimit(CONCURRENT_GATHERS);
+  const bufferLimited = createTaskLimit(CONCURRENT_BUFFERED_LISTS);
   const readLimited = createTaskLimit(CONCURRENT_READS);
 
   // Yields the JSON of a streamed list in pieces. All pages share one buffer, to save memory. `first` is an array, so
@@ -195,15 +195,15 @@ export function listPlants(
       held.take(STREAM_BYTES);
       await sendPieces(request, reply, streamed(pages, [first], held));
     } else {
-      const expected = Math.min(GATHERED_BYTES, pages.pageBytes + pages.expectedBytes()) + PAGE_BYTES;
+      const expected = Math.min(BUFFERED_LIST_BYTES, pages.pageBytes + pages.expectedBytes()) + PAGE_BYTES;
       await held.reserve(expected);
-      const gathered = await held.waitFor(gatherLimited, () => gather(pages, first, expected, held));
+      const buffered = await held.waitFor(bufferLimited, () => bufferList(pages, first, expected, held));
       addLink(reply, path, limit, pages.cutAt);
       reply.header(
         'content-length',
-        gathered.reduce((sum, { length }) => sum + length, 0),
+        buffered.reduce((sum, { length }) => sum + length, 0),
       );
-      await sendPieces(request, reply, sendAndFree(gathered));
+      await sendPieces(request, reply, sendAndFree(buffered));
     }
     recheckWhileSent(response, async () => {
       try {

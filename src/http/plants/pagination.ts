@@ -4,7 +4,7 @@ import type { HeldBytes } from '../send-buffer-limit.ts';
 /** A page without plants. */
 export const EMPTY = '[]';
 
-/** Max bytes of JSON in one page from the store. `GATHERED_BYTES` limits a page of the API, a list with `limit`. */
+/** Max bytes of JSON in one page from the store. `BUFFERED_LIST_BYTES` limits a page of the API, a list with `limit`. */
 export const PAGE_BYTES = 64 * 1024;
 
 /**

@@ -4,7 +4,7 @@ import { Agent, get, type IncomingMessage, request } from 'node:http';
 import { type TestContext, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { isDeepStrictEqual } from 'node:util';
-import { CONCURRENT_GATHERS } from '../../../src/http/plants/list-plants.ts';
+import { CONCURRENT_BUFFERED_LISTS } from '../../../src/http/plants/list-plants.ts';
 import { openWire } from '../../support/clients/raw-connection.ts';
 import { headerOf, sendRequest } from '../../support/clients/raw-http.ts';
 import { engines, type TestEngine } from '../../support/engines.ts';
@@ -236,9 +236,9 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`more lists with a limit than are collected at once → one reads on when another is complete, on ${engine.name}`, async (t) => {
+  test(`more lists with a limit than are buffered at once → one reads on when another is complete, on ${engine.name}`, async (t) => {
     const { service } = await start(t, engine);
-    const owners = Array.from({ length: CONCURRENT_GATHERS }, (_, index) => `owner-${index}`);
+    const owners = Array.from({ length: CONCURRENT_BUFFERED_LISTS }, (_, index) => `owner-${index}`);
     const plants = Array.from({ length: 200 }, (_, id) => ({ id: BigInt(id), name: 'x'.repeat(1_000) }));
     for (const owner of [...owners, 'late']) await make(service, plants, owner);
     const reads: string[] = [];

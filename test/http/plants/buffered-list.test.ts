@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { GATHERED_BYTES, gather } from '../../../src/http/plants/gathered-list.ts';
+import { BUFFERED_LIST_BYTES, bufferList } from '../../../src/http/plants/buffered-list.ts';
 import { EMPTY, PAGE_BYTES, PlantPages } from '../../../src/http/plants/pagination.ts';
 import { engines } from '../../support/engines.ts';
 import { create, EVERY_ID, openOne } from '../../support/store-setup.ts';
@@ -38,7 +38,7 @@ const lists: readonly [title: string, names: readonly string[]][] = [
 
 for (const engine of engines)
   for (const [title, names] of lists)
-    test(`${title} → gathered exactly, all memory reserved, on ${engine.name}`, async (t) => {
+    test(`${title} → buffered exactly, all memory reserved, on ${engine.name}`, async (t) => {
       const store = await openOne(t, engine);
       await Promise.all(names.map((name, id) => store.write(create(BigInt(id), { name }))));
       const pages = new PlantPages(store, 'alice', EVERY_ID, 5_000, (read) => read());
@@ -46,14 +46,14 @@ for (const engine of engines)
       const held = new CountedBytes();
       const expected = pages.pageBytes + PAGE_BYTES;
       await held.reserve(expected);
-      const parts = await gather(pages, first, expected, held);
+      const parts = await bufferList(pages, first, expected, held);
       const json = Buffer.concat(parts);
       assert.equal(json.toString(), JSON.stringify(names.map((name) => ({ name }))));
       assert.equal(held.held, json.length);
       const blocks = new Set(parts.map(({ buffer }) => buffer));
       const allocated = [...blocks].reduce((sum, { byteLength }) => sum + byteLength, 0);
       assert.ok(allocated <= held.all, `${allocated} bytes allocated, ${held.all} reserved`);
-      assert.ok(held.all < 2 * GATHERED_BYTES);
+      assert.ok(held.all < 2 * BUFFERED_LIST_BYTES);
     });
 
 for (const engine of engines)
@@ -69,7 +69,7 @@ for (const engine of engines)
       const first = (await pages.next(PAGE_BYTES)) ?? EMPTY;
       const held = new CountedBytes();
       await held.reserve(pages.pageBytes);
-      const json = Buffer.concat(await gather(pages, first, pages.pageBytes, held));
+      const json = Buffer.concat(await bufferList(pages, first, pages.pageBytes, held));
       assert.equal(json.toString(), JSON.stringify(names.map((name) => ({ name }))));
       assert.equal(held.held, json.length);
     }
@@ -82,14 +82,14 @@ for (const engine of engines)
   ] as const)
     test(`page ${what}, on ${engine.name}`, async (t) => {
       const store = await openOne(t, engine);
-      const name = 'x'.repeat(GATHERED_BYTES - '[{"name":""}]'.length - missing);
+      const name = 'x'.repeat(BUFFERED_LIST_BYTES - '[{"name":""}]'.length - missing);
       const names = [name, 'Alder', 'Fern'];
       await Promise.all(names.map((name, id) => store.write(create(BigInt(id), { name }))));
       const pages = new PlantPages(store, 'alice', EVERY_ID, 5_000, (read) => read());
       const first = (await pages.next(PAGE_BYTES)) ?? EMPTY;
       const held = new CountedBytes();
       await held.reserve(PAGE_BYTES);
-      const json = Buffer.concat(await gather(pages, first, PAGE_BYTES, held));
+      const json = Buffer.concat(await bufferList(pages, first, PAGE_BYTES, held));
       assert.equal(JSON.parse(json.toString()).length, plants);
       assert.equal(pages.cutAt, BigInt(plants - 1));
     });

@@ -1,14 +1,14 @@
 import { EMPTY, nextOf, PAGE_BYTES, type PlantPages, type Reservation } from './pagination.ts';
 
 /** Size in bytes at which a list with a `limit` ends early, with a `Link` header to the rest. */
-export const GATHERED_BYTES = 8 * 2 ** 20;
+export const BUFFERED_LIST_BYTES = 8 * 2 ** 20;
 
 /**
  * Collects a list with a `limit` from several store pages. Returns the bytes of the JSON array in parts.
  * `first` is the first page. The caller has reserved `expected` bytes in `held`, which the list is expected
  * to have; more are reserved as they are needed.
  */
-export async function gather(
+export async function bufferList(
   pages: PlantPages,
   first: string,
   expected: number,
@@ -16,14 +16,14 @@ export async function gather(
 ): Promise<readonly Buffer[]> {
   const list = new ListParts(expected, held);
   for (let json: string | undefined = first; json !== undefined; ) {
-    const bytesAfter = Math.max(0, Math.min(GATHERED_BYTES - list.bytes, pages.expectedBytes()));
+    const bytesAfter = Math.max(0, Math.min(BUFFERED_LIST_BYTES - list.bytes, pages.expectedBytes()));
     if (json !== EMPTY) await list.addMembers(json, bytesAfter);
     if (pages.largeBytes !== undefined) {
       const plant = await pages.nextLarge(held);
       if (plant !== undefined) await list.addLarge(plant);
     }
     // The closing bracket counts too.
-    const left = GATHERED_BYTES - ']'.length - list.bytes;
+    const left = BUFFERED_LIST_BYTES - ']'.length - list.bytes;
     json = left > 0 ? await nextOf(pages, Math.min(PAGE_BYTES, left)) : undefined;
   }
   return list.end();

@@ -14,7 +14,7 @@ export const Int64 = Type.Refine(
   (value: unknown) => `must be an integer from ${INT64_MIN} to ${INT64_MAX}${addedRule(value)}`,
 );
 
-// NaN is a text such as 07 in a path, which `compileTextParser` does not read.
+// `compileTextParser` returns NaN for an integer in another form, such as `07` or `+7`.
 function addedRule(value: unknown): string {
   if (Number.isNaN(value)) return ', without a plus sign or leading zeros';
   return typeof value === 'string' ? ', not a string' : '';

@@ -129,7 +129,8 @@ function createProbe({ name, check }: ReadinessCheck): Probe['failure'] {
       silent.reject(new Error(`no response within ${SILENT_MS} ms`)),
     );
     try {
-      // The next check does not wait for one that is silent: its connection may be dead, and the store back.
+      // Gives up a silent check, so that the next one can start: its connection may be dead although the store is
+      // reachable again.
       await Promise.race([check(), silent.promise]);
       latest = undefined;
     } catch (error: unknown) {

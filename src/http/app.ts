@@ -129,7 +129,7 @@ export function createApp(options: AppOptions): FastifyInstance {
     verifications: createTaskLimit(JWT_CHECKS_AT_ONCE),
   };
   const tokenLimits = {
-    // Without a limit, since an overload would break off lists: their number is limited, and so are their lookups.
+    // No limit: a 50301 would end the list. The number of lists is limited, and each checks its token at intervals.
     running: { ...acceptedTokens, lookups: UNLIMITED },
     accepted: acceptedTokens,
     other: otherTokens,
@@ -137,8 +137,8 @@ export function createApp(options: AppOptions): FastifyInstance {
   // Tokens that wait for keys of the identity provider take no slots of lookups.
   const keyWaits = createConcurrencyLimit(limits.maxInFlight, () => undefined);
   const authentication = createAuthentication({
-    findToken: (digest, client) =>
-      tokenLimits[client.kind].lookups.run(client.key, () => store.findToken(digest)),
+    findToken: (digest, group) =>
+      tokenLimits[group.kind].lookups.run(group.key, () => store.findToken(digest)),
     verifyJwt,
     jwtLimitsOf: ({ kind, key }) => {
       const { lookups, verifications } = tokenLimits[kind];

@@ -103,9 +103,9 @@ export class BatchedResponse<
   }
 
   /**
-   * Closes the connection. Resets it if this cuts a response: otherwise the kernel would go on sending what it buffered of
-   * a list, also after the revocation of its token, and a client of HTTP/1.0 would take the part for the whole, since the
-   * regular end of such a response is that of its connection (RFC 9112 §8).
+   * Closes the connection, with a reset if that cuts a response off. After a normal close, the kernel would still send what
+   * it has buffered, even after the token is revoked. A client of HTTP/1.0 would take the part for the whole response, which
+   * ends with its connection (RFC 9112 §8).
    */
   override destroy(error?: Error): this {
     if (this.headersSent && !this.writableFinished) reset(this.socket);

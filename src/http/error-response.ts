@@ -22,6 +22,12 @@ export const TOO_MUCH_INPUT = new ApiError(
 );
 export const TOO_SLOW = new ApiError(40800, 'the request took too long to arrive');
 
+/** Error for the method CONNECT. */
+export const CONNECT_UNSUPPORTED = new ApiError(
+  40401,
+  'CONNECT is not supported: this service is not a proxy',
+);
+
 /** Error: the client closed its connection before the response was complete. */
 export class ClientGone extends Error {
   override readonly name = 'ClientGone';

@@ -54,7 +54,7 @@ function countOpenFiles(registry: Registry): void {
     registers: [registry],
     async collect() {
       try {
-        // Without the one that reads the folder.
+        // Excludes the descriptor of this read.
         this.set(readdirSync('/proc/self/fd').length - 1);
       } catch (error: unknown) {
         if (!['EMFILE', 'ENFILE'].includes(codeOf(error))) return;

@@ -81,7 +81,7 @@ function droppedIn([text]: Report): number {
   return Number(/^Dropped (\d+) spans/.exec(String(text))?.[1] ?? 0);
 }
 
-/** Returns the number of sent spans that a collector did not accept, by a warning. */
+/** Returns the `rejectedSpans` that a warning of the SDK reports: sent spans that a collector did not accept. */
 function rejectedIn([, details]: Report): number {
   return Number(jsonIn(details).rejectedSpans ?? 0);
 }

@@ -68,9 +68,9 @@ export type Grant = Pick<FoundToken, 'owner' | 'scopes' | 'expiresAt' | 'revoked
 /** Runs `work` within a limit. Rejects with an ApiError (50301) if the limit is reached. */
 export type Run = <T>(work: () => Promise<T>) => Promise<T>;
 
-/** The group that the lookup of a token counts for. */
-interface LookupClient {
-  /** `running` is the token of a request that runs, `accepted` one that was accepted at its last lookup. */
+/** The group whose limits a lookup counts towards. */
+interface LookupGroup {
+  /** `running`: recheck of a request in progress. `accepted`: token valid at its last lookup. `other`: any other token. */
   readonly kind: 'running' | 'accepted' | 'other';
   /** The owner of the token. For other tokens, the network of the client. */
   readonly key: string;
@@ -84,7 +84,7 @@ interface JwtLimits {
   readonly wait: Run;
 }
 
-/** Reason why a JWT with a valid signature is invalid, for the audit log. `claims` is any claim or header without its own name. */
+/** Reason why a JWT with a valid signature is invalid, for the audit log. `claims`: any other claim or header. */
 export interface JwtRejection {
   readonly rejection: 'expired' | 'audience' | 'scope' | 'claims';
   readonly owner?: string;
@@ -113,9 +113,9 @@ interface Lookup {
 
 interface AuthenticationOptions {
   /** Finds a token of the service. */
-  readonly findToken: (digest: Uint8Array, client: LookupClient) => ReturnType<Store['findToken']>;
+  readonly findToken: (digest: Uint8Array, group: LookupGroup) => ReturnType<Store['findToken']>;
   readonly verifyJwt: VerifyJwt | undefined;
-  readonly jwtLimitsOf: (client: LookupClient) => JwtLimits;
+  readonly jwtLimitsOf: (group: LookupGroup) => JwtLimits;
   /**
    * Returns milliseconds since the epoch. A cached token ages by this clock too, since a monotonic clock stands still
    * while the machine sleeps.
@@ -138,8 +138,8 @@ export function createAuthentication({
   rejectedTokens,
   recordUse,
 }: AuthenticationOptions): Authentication {
-  // The cache key is the token as the client sent it, so that a cache hit needs no hash. The `ttl` of the library is
-  // not used: it reuses its last look at the clock, until a timer that may run later than requests after a pause.
+  // The cache key is the token as the client sent it, so that a cache hit needs no hash. `ttl` of lru-cache is not used:
+  // it caches the time until a timer fires. After a pause of the process, requests may run before that timer.
   const lookups = new LRUCache<string, Lookup>({
     max: TOKENS_CACHED,
     maxSize: CHARACTERS_CACHED,
@@ -152,8 +152,8 @@ export function createAuthentication({
     return lookup !== undefined && Math.abs(at - lookup.startedAt) < TOKEN_FRESH_MS ? lookup : undefined;
   }
 
-  function lookUp(secret: string, digest: string, client: LookupClient, startedAt: number): Lookup {
-    const answer = find(secret, digest, client).then((found) => {
+  function lookUp(secret: string, digest: string, group: LookupGroup, startedAt: number): Lookup {
+    const answer = find(secret, digest, group).then((found) => {
       started.found = found;
       return found;
     });
@@ -167,19 +167,19 @@ export function createAuthentication({
     if (lookups.peek(secret) === lookup) lookups.delete(secret);
   }
 
-  async function find(secret: string, digest: string, client: LookupClient): Promise<Found> {
+  async function find(secret: string, digest: string, group: LookupGroup): Promise<Found> {
     const isLocal = isWellFormedSecret(secret);
     if (!isLocal && verifyJwt === undefined) return undefined;
     onLookup(false);
-    if (!isLocal) return verifyJwt?.(secret, jwtLimitsOf(client));
+    if (!isLocal) return verifyJwt?.(secret, jwtLimitsOf(group));
     try {
-      return await findToken(Buffer.from(digest, 'base64'), client);
+      return await findToken(Buffer.from(digest, 'base64'), group);
     } catch (error: unknown) {
       throw withNothingStored(error);
     }
   }
 
-  function clientOf({ ip }: FastifyRequest, digest: string): LookupClient {
+  function groupOf({ ip }: FastifyRequest, digest: string): LookupGroup {
     const owner = rejectedTokens.acceptedOwner(digest);
     return owner === undefined ? { kind: 'other', key: networkOf(ip) } : { kind: 'accepted', key: owner };
   }
@@ -190,7 +190,7 @@ export function createAuthentication({
     if (found === undefined || 'rejection' in found || !isValid(found, at)) {
       audit.tokenRejected(reasonOf(found), found ?? {}, sourceOf(request));
       rejectedTokens.rejected(request.ip, lookup.digest);
-      // Only valid tokens stay in the cache: the limit on invalid ones is checked before a lookup.
+      // Invalid tokens are not cached: a cached one would bypass `rejectBeyond`, which limits them.
       evict(secret, lookup);
       throw invalidToken;
     }
@@ -228,7 +228,7 @@ export function createAuthentication({
       }
       const digest = known?.digest ?? digestOf(secret);
       rejectedTokens.rejectBeyond(request.ip, digest);
-      const pending = known ?? lookUp(secret, digest, clientOf(request, digest), at);
+      const pending = known ?? lookUp(secret, digest, groupOf(request, digest), at);
       pending.answer
         .then(
           () => {
@@ -248,8 +248,8 @@ export function createAuthentication({
   async function recheck(request: FastifyRequest, scope: Scope): Promise<void> {
     const secret = readSecret(request);
     const at = now();
-    const client: LookupClient = { kind: 'running', key: ownerOf(request) };
-    const known = findFresh(secret, at) ?? lookUp(secret, digestOf(secret), client, at);
+    const group: LookupGroup = { kind: 'running', key: ownerOf(request) };
+    const known = findFresh(secret, at) ?? lookUp(secret, digestOf(secret), group, at);
     try {
       await known.answer;
     } catch (error: unknown) {

@@ -46,7 +46,7 @@ export function createLastUse({ store, audit, onUseNotRecorded }: LastUseOptions
   };
 }
 
-/** True if a recorded use needs no update. One that is further ahead is from a clock that was fast. */
+/** True within LAST_USE_STEP_MS of the recorded use. A later one was recorded by a fast clock, and is overwritten. */
 function isRecent(recordedAt: number, at: number): boolean {
   return Math.abs(at - recordedAt) < LAST_USE_STEP_MS;
 }

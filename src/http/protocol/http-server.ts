@@ -40,7 +40,7 @@ export const MAX_REJECTED = 1_000;
 /** Matches a Connection header with the member `close` (RFC 9110 §7.6.1). */
 const HAS_CLOSE = /(?:^|,)[ \t]*close[ \t]*(?:,|$)/i;
 
-/** Longest delay of a timer of Node, 25 days: zero does not switch off the timeout of handshakes. */
+/** Longest delay of a timer of Node, 25 days. Disables Node's timeout of handshakes, which 0 does not. */
 const LONGEST_TIMER_MS = 2 ** 31 - 1;
 
 /**

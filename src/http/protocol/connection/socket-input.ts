@@ -1,6 +1,7 @@
 import { Socket } from 'node:net';
-import { ApiError } from '../../../api-errors.ts';
+import type { ApiError } from '../../../api-errors.ts';
 import { codeOf } from '../../../thrown-errors.ts';
+import { CONNECT_UNSUPPORTED } from '../../error-response.ts';
 import { http } from '../../node-http.ts';
 import { EXTENSIONS_TOO_LARGE, FIELDS_TOO_LARGE, MALFORMED, UNKNOWN_METHOD } from './message-framing.ts';
 
@@ -91,7 +92,7 @@ export class UnparsedInput {
     return bytes;
   }
 
-  /** As `take`, but nothing stays counted: the request that is incomplete was rejected, or its connection is closed. */
+  /** Takes the bytes, and counts nothing any more: the request was rejected, or the connection closed. */
   takeAndUncount(): Buffer {
     this.#fieldMemory = 0;
     return this.take();
@@ -126,8 +127,6 @@ interface NodeParser {
   /** The request whose headers were parsed last. `upgrade` is true for CONNECT only. */
   readonly incoming: { readonly upgrade: boolean } | null;
 }
-
-const CONNECT_UNSUPPORTED = new ApiError(40401, 'CONNECT is not supported: this service is not a proxy');
 
 /**
  * Takes over the parser of a new connection from Node's server, which then no longer reads the socket. Throws an Error if

@@ -69,8 +69,8 @@ async function openEngine(url: string, options: StoreOptions) {
   if (file !== undefined) {
     const { openSqlite } = await import('./sqlite/engine.ts');
     const engine = await openSqlite(file, options);
-    // In the second iteration, requests that follow the responses of the first arrive, and share the fsync. Halves
-    // pay while this thread is busy at least half of the time (docs/decisions/0002-sqlite.md).
+    // `iterations`: in the second one, clients that just got a response send their next request, which shares the fsync.
+    // `inHalves`: faster only while this thread is busy at least half of the time (docs/decisions/0002-sqlite.md).
     return { engine, batching: { maxInFlight: 1, iterations: 2, inHalves: watchEventLoop() } };
   }
   const { openPostgres } = await import('./postgres/engine.ts');

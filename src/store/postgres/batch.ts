@@ -178,8 +178,8 @@ function settle(
   ifChanged: Outcome,
   otherwise: Outcome,
 ): void {
-  // Builds no set of changed keys if the statement changed all rows, which is the usual case. Of several writes to
-  // one plant, the first changed it.
+  // Builds no set of changed keys if the statement changed all rows, which is the usual case. Of several writes to one
+  // plant, the first gets `ifChanged`; `keys.delete` returns false for later ones.
   const keys =
     changed.length === members.length
       ? undefined

@@ -179,8 +179,8 @@ export function noConnection(error: unknown, reason = error): StoreUnavailable {
 }
 
 /**
- * Creates the error for the case that no host gives a connection. With several hosts, gives a reason for each that was
- * tried. `errors` has the index of the host.
+ * Creates the error for the case that no host gives a connection. With several hosts, its message has the reason of each
+ * host tried. `errors[i]` belongs to `hosts[i]`; hosts not tried are holes.
  */
 export function noConnectionToAny(hosts: readonly string[], errors: readonly unknown[]): NothingStored {
   // Skips the holes in `errors`.

@@ -185,7 +185,7 @@ export function whyNotWritable(file: string): unknown {
   try {
     for (const ending of ['', '-wal', '-shm'])
       if (existsSync(`${file}${ending}`)) accessSync(`${file}${ending}`, constants.W_OK);
-    // As long as the names that SQLite adds.
+    // Its ending is as long as `-wal` and `-shm`.
     const probe = `${file}-new`;
     closeSync(openSync(probe, 'wx', 0o600));
     rmSync(probe);

@@ -59,7 +59,7 @@ export class Client extends pg.Client {
 
   /** Closes the connection immediately, without a word to the server, which may not answer. Queries reject with the error. */
   destroy(error?: Error): void {
-    // The listener of the constructor calls this method again.
+    // Emits the error, so that queries reject with it. The listener in the constructor then calls `destroy()`.
     if (error !== undefined) this.connection.emit('error', error);
     else if (this.#stream instanceof Socket && this.#canBeReset(this.#stream)) this.#stream.resetAndDestroy();
     else this.#stream.destroy();

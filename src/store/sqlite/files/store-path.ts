@@ -10,7 +10,7 @@ import { rejectLongPath } from '../errors.ts';
  */
 export function withoutLinks(file: string): string {
   try {
-    // Not `realpathSync`, which takes `..` after a link for the folder of the link, and may never return.
+    // Not `realpathSync`: it resolves `..` against the link instead of its target, and can loop forever.
     return realpathSync.native(file);
   } catch (error: unknown) {
     return codeOf(error) === 'ENOENT' ? withoutDanglingLink(file) : file;

@@ -4,13 +4,14 @@ import module from 'node:module';
 import { fileURLToPath } from 'node:url';
 import { createPrivateCache, protectCompileCache } from './compile-cache.js';
 
-// First, since Node opens its debugger on this signal until then: a port without authentication that runs any code.
+// Ignores SIGUSR1 before anything else: Node would open its debugger, a port without authentication that runs any code.
 process.on('SIGUSR1', () => undefined);
 
 /** The first version of Node 24 with `limits` in node:sqlite. */
 const MIN_NODE = '24.15';
 
-// Only this user may read and write the files and folders that the process creates.
+// Only this user may read and write the files and folders that the process creates. The single executable repeats
+// SIGUSR1, umask and title in src/cli/executable.ts.
 process.umask(0o077);
 
 // Hides the arguments from the process list: a database URL may have a password.

@@ -28,7 +28,7 @@ export function httpContender(
         ...request,
         target: running.targetOf(request.target),
       }));
-      // Failed requests report a server that has ended.
+      // Ignores the error: if the server has ended, the requests below fail.
       await resetPeakMemory(running).catch(() => undefined);
       await running.usage();
       const before = readCpuSeconds(pid);

@@ -47,7 +47,7 @@ const largerSizes = {
   ],
 } as const satisfies Record<Growth, readonly Size[]>;
 
-/** Sizes of the store with many owners, which is compared with the store `fewOwners`. */
+/** Sizes of the store with many owners. Its results are compared with those of `fewOwners`. */
 const manyOwners = {
   short: { plants: 100_000, owners: 100_000 },
   full: { plants: 1_000_000, owners: 1_000_000 },

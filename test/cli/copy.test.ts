@@ -97,11 +97,11 @@ describe('plants moved between formats and engines', () => {
     assert.equal((await run(['import', 'alice', EXAMPLE])).code, 0);
     assertFails(
       await run(['copy', 'env:SOURCE', 'env:NONE'], { env }),
-      /TO is env:NONE, but the variable NONE is not set/,
+      /TO is env:NONE, but the variable NONE is not set; set it/,
     );
     assertFails(
       await run(['copy', 'env:', 'env:TARGET'], { env }),
-      /FROM is env: without the name of a variable/,
+      /FROM begins with "env:" but names no variable; write env:NAME/,
     );
     assertFails(await run(['copy', '', 'env:TARGET'], { env }), /FROM must be sqlite:FILE/);
     const wrong = await run(['copy', 'env:WRONG', 'env:TARGET'], { env });

@@ -148,7 +148,7 @@ describe('token create', TOGETHER, () => {
     const [{ token }] = events;
     assert.match(
       lines.at(-1) ?? '',
-      new RegExp(`could not be printed; run \`plant-store token revoke ${token}`),
+      new RegExp(`neither printed nor revoked \\(.+\\); revoke it: plant-store token revoke ${token}$`),
     );
   });
 

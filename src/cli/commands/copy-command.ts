@@ -61,8 +61,8 @@ function databaseUrlOf(context: CommandContext, argument: string, text: string):
   if (url === undefined)
     throw new CommandFailed(
       variable === undefined || !/^\w+$/.test(variable)
-        ? `${argument} is env: without the name of a variable`
-        : `${argument} is ${text}, but the variable ${variable} is not set`,
+        ? `${argument} begins with "env:" but names no variable; write env:NAME`
+        : `${argument} is ${text}, but the variable ${variable} is not set; set it`,
     );
   const rule = brokenRuleOf(url) ?? brokenRuleOfSslMode(url, context.env);
   if (rule === undefined) return absoluteUrl(context, url);

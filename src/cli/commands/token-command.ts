@@ -91,7 +91,7 @@ function collectScopes(text: string, earlier: readonly string[]): readonly strin
 async function revokeUnseen(store: Store, audit: Audit, id: string): Promise<never> {
   await revokeToken(store, audit, id).catch((error: unknown) => {
     throw new CommandFailed(
-      `the token could not be printed; run \`plant-store token revoke ${id}\`: ${messageOf(error)}`,
+      `the token could be neither printed nor revoked (${messageOf(error)}); revoke it: plant-store token revoke ${id}`,
     );
   });
   throw new CommandFailed('the token could not be printed, so it was revoked; run the command again');

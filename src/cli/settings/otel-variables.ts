@@ -76,7 +76,7 @@ export function warningsOf(environment: OtelEnvironment): readonly string[] {
     const ignored = headers.filter((header) => !isUsableHeader(header)).length;
     if (ignored === 0) return [];
     return [
-      `${name}: the headers that are not NAME=VALUE with percent-encoding are ignored, or cut off at a semicolon (${ignored} of ${headers.length})`,
+      `${name}: ${ignored} of ${headers.length} headers ignored or cut off; write NAME=VALUE, percent-encoded, without semicolons`,
     ];
   });
 }

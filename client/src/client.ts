@@ -11,7 +11,7 @@ import {
   DEFAULT_PAGE_SIZE,
 } from './options.ts';
 import { digitsOf, isPlant, jsonOfPlant, type NewPlant, type Plant } from './plant-json.ts';
-import { type Answer, type ResponseInfo, SHORT_BODY_BYTES, serviceErrorIn } from './response.ts';
+import { type ReceivedResponse, type ResponseInfo, SHORT_BODY_BYTES, serviceErrorIn } from './response.ts';
 import { createSender } from './send.ts';
 
 export { ErrorCode } from './error-codes.ts';
@@ -203,7 +203,7 @@ export function createClient(options: ClientOptions): Client {
           method: 'GET',
           url,
           maxBodyBytes: maxPageBytes,
-          read: (answer) => pageIn(answer, requested),
+          read: (received) => pageIn(received, requested),
         });
         next = page.cursor;
         yield page;
@@ -230,10 +230,10 @@ export function createClient(options: ClientOptions): Client {
       method: 'DELETE',
       url,
       maxBodyBytes: SHORT_BODY_BYTES,
-      read: (answer, unknownBefore) => {
+      read: (received, unknownBefore) => {
         // An earlier attempt may have deleted the plant.
-        const isGone = unknownBefore && serviceErrorIn(answer)?.code === ErrorCode.noSuchPlant;
-        return answer.info.status === 204 || isGone ? answer.info : undefined;
+        const isGone = unknownBefore && serviceErrorIn(received)?.code === ErrorCode.noSuchPlant;
+        return received.info.status === 204 || isGone ? received.info : undefined;
       },
     });
   }
@@ -249,8 +249,11 @@ function newKey(): string {
   return crypto.getRandomValues(new Uint32Array(4)).join('-');
 }
 
-/** Returns the page in an answer to a request with the cursor `requested`, or what is wrong, as `read` of a request does. */
-function pageIn({ info, json }: Answer, requested: string | undefined): PlantPage | string | undefined {
+/** Reads the page in the response to a request with the cursor `requested`. Returns the same as `read` of a request. */
+function pageIn(
+  { info, json }: ReceivedResponse,
+  requested: string | undefined,
+): PlantPage | string | undefined {
   if (info.status !== 200 || !Array.isArray(json) || !json.every(isPlant)) return undefined;
   const target = nextTarget(info.headers.get('link') ?? '');
   // Takes the cursor alone: following a link to another host would send the access token there.

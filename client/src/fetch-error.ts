@@ -62,7 +62,7 @@ interface AnyError {
   readonly errors?: unknown;
 }
 
-/** In Jest, errors of fetch are of another realm, and no instances of its Error. */
+/** True for an Error of any realm. In Jest, errors of fetch have another realm, so `instanceof` fails. */
 function isError(value: unknown): value is AnyError {
   return typeof Reflect.get(Object(value), 'message') === 'string';
 }

@@ -1,6 +1,6 @@
 /**
- * Matches a link and its parameters (RFC 8288 §3). Takes linear time: once its first character matches, it matches
- * any rest, so no text is read twice.
+ * Matches a link and its parameters (RFC 8288 §3). Takes linear time: after `<`, any text matches, so the engine never
+ * backtracks.
  */
 const LINK = /<([^>]*)>?((?:[^",]|"(?:[^"\\]|\\.)*"?)*)/g;
 

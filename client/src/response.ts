@@ -22,8 +22,8 @@ export interface FetchResponse {
   text(): Promise<string>;
 }
 
-/** The part of a request that its answer depends on. */
-export interface Question {
+/** The facts of a request that the reader of its response needs: the URL for messages, and the limit of the body. */
+export interface ExpectedResponse {
   /** Method and URL of the request, without its query. */
   readonly target: string;
   /** Max bytes of the body of a success, after decompression. */
@@ -33,13 +33,13 @@ export interface Question {
 }
 
 /** A complete response. */
-export interface Answer {
-  readonly question: Question;
+export interface ReceivedResponse {
+  readonly expected: ExpectedResponse;
   readonly info: ResponseInfo;
   /** The token of the request, which texts from the response may repeat. */
   readonly token: string;
   readonly body: string;
-  /** Max bytes of the body if it exceeds them: `body` has its beginning, and `json` is undefined. */
+  /** Max bytes, if the body exceeds them: `body` has its beginning, and `json` is undefined. */
   readonly cutAt: number | undefined;
   /** The parsed body; undefined if it is not JSON. */
   readonly json: unknown;
@@ -64,16 +64,20 @@ const REDIRECTS = [0, 301, 302, 303, 307, 308];
  * Reads a response to its end, or to the max bytes of its body. Removes the token from its headers, since an echo of the
  * request contains it.
  */
-export async function answerOf(response: FetchResponse, question: Question, token: string): Promise<Answer> {
+export async function receive(
+  response: FetchResponse,
+  expected: ExpectedResponse,
+  token: string,
+): Promise<ReceivedResponse> {
   const { status } = response;
   const headers = new Headers();
   response.headers.forEach((value, name) => void headers.append(name, redacted(value, token)));
-  const { body, isUtf8, cutAt } = await bodyOf(response, question.maxBodyBytes);
+  const { body, isUtf8, cutAt } = await bodyOf(response, expected.maxBodyBytes);
   const requestId = headers.get('x-request-id') ?? undefined;
   const info = { status, requestId, headers };
   // A plant is exact or an error; the message of an error need not be.
   const isJson = cutAt === undefined && (isUtf8 || !isSuccess(status));
-  return { question, info, token, body, cutAt, json: isJson ? parsed(body) : undefined };
+  return { expected, info, token, body, cutAt, json: isJson ? parsed(body) : undefined };
 }
 
 function isSuccess(status: number): boolean {
@@ -84,7 +88,7 @@ interface Body {
   /** Has U+FFFD for bytes that are not UTF-8. */
   readonly body: string;
   readonly isUtf8: boolean;
-  /** As in Answer. */
+  /** Max bytes, if the body exceeds them. */
   readonly cutAt: number | undefined;
 }
 
@@ -147,31 +151,38 @@ function parsed(text: string): unknown {
  * Returns the error for a response that is not the success of its operation. `problem` describes the fault if status and
  * body look right. `unknownBefore`: an earlier attempt may have been executed.
  */
-export function errorOf(answer: Answer, unknownBefore: boolean, problem?: string): PlantStoreError {
-  const { info, question } = answer;
-  const { target } = question;
+export function errorOf(
+  received: ReceivedResponse,
+  unknownBefore: boolean,
+  problem?: string,
+): PlantStoreError {
+  const { info, expected } = received;
+  const { target } = expected;
   const { status, headers } = info;
   if (REDIRECTS.includes(status)) {
     const location = headers.get('location');
     const message = `${target} was redirected${location ? ` to ${location}` : ''}; fix the option url`;
-    return failed(message, answer, unknownBefore);
+    return failed(message, received, unknownBefore);
   }
-  const error = serviceErrorIn(answer);
+  const error = serviceErrorIn(received);
   if (error === undefined) {
-    return unexpected(answer, unknownBefore || isSuccess(status) || status >= 500, problem);
+    return unexpected(received, unknownBefore || isSuccess(status) || status >= 500, problem);
   }
   const { code, message } = error;
   const hint = WRONG_URL.includes(code) ? ` (${target}; check the option url)` : '';
   return failed(
-    redacted(message, answer.token).slice(0, MAX_MESSAGE_UNITS) + hint,
-    answer,
+    redacted(message, received.token).slice(0, MAX_MESSAGE_UNITS) + hint,
+    received,
     unknownBefore || code === ErrorCode.storeUnavailable,
     code,
   );
 }
 
 /** Returns the error that the service sent; undefined if it sent none. Gateways have errors of this form, with other codes. */
-export function serviceErrorIn({ info, json }: Answer): { code: number; message: string } | undefined {
+export function serviceErrorIn({
+  info,
+  json,
+}: ReceivedResponse): { code: number; message: string } | undefined {
   const body: object = Object(json);
   const code: unknown = Reflect.get(body, 'error');
   const message: unknown = Reflect.get(body, 'message');
@@ -185,32 +196,37 @@ function isCodeOf(status: number, code: unknown): code is number {
 
 /** Returns the error for a response that cannot come from a Plant Store. */
 function unexpected(
-  answer: Answer,
+  received: ReceivedResponse,
   outcomeUnknown: boolean,
-  problem = statusAndBodyOf(answer),
+  problem = statusAndBodyOf(received),
 ): PlantStoreError {
-  const message = `the answer to ${answer.question.target} is not that of a Plant Store: ${problem}`;
-  return failed(message, answer, outcomeUnknown);
+  const message = `the answer to ${received.expected.target} is not that of a Plant Store: ${problem}`;
+  return failed(message, received, outcomeUnknown);
 }
 
-function statusAndBodyOf(answer: Answer): string {
-  const { info, token, cutAt } = answer;
-  const begin = JSON.stringify(redactedBegin(answer.body, token, SHOWN_UNITS));
+function statusAndBodyOf(received: ReceivedResponse): string {
+  const { info, token, cutAt } = received;
+  const begin = JSON.stringify(redactedBegin(received.body, token, SHOWN_UNITS));
   const size = cutAt === undefined ? '' : `exceeds ${cutAt} bytes and `;
-  const body = answer.body ? `${size}begins with ${begin}` : 'is empty';
-  return `its status is ${info.status}, its body ${body}${hintOf(answer)}`;
+  const body = received.body ? `${size}begins with ${begin}` : 'is empty';
+  return `its status is ${info.status}, its body ${body}${hintOf(received)}`;
 }
 
-function hintOf({ info, question, cutAt }: Answer): string {
-  // A gateway in front of the right service answers with 5xx, so those do not question the URL.
+function hintOf({ info, expected, cutAt }: ReceivedResponse): string {
+  // A gateway in front of the right service sends 5xx, so the URL may be right.
   if (info.status >= 500) return '';
-  if (cutAt !== undefined && question.isPage && isSuccess(info.status)) {
+  if (cutAt !== undefined && expected.isPage && isSuccess(info.status)) {
     return '; raise the option maxBodyBytes if the service has such large plants';
   }
   return '; is the option url right?';
 }
 
-function failed(message: string, { info }: Answer, outcomeUnknown: boolean, code?: number): PlantStoreError {
+function failed(
+  message: string,
+  { info }: ReceivedResponse,
+  outcomeUnknown: boolean,
+  code?: number,
+): PlantStoreError {
   return new PlantStoreError(message, {
     ...info,
     status: info.status || undefined,

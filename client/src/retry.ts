@@ -10,7 +10,7 @@ const FIRST_PAUSE_MS = 100;
 const GROWTH = 4;
 const LONGEST_PAUSE_MS = 5_000;
 
-/** With a longer `Retry-After` the call fails immediately. */
+/** Max `Retry-After` that is waited for. A longer one fails the call. */
 export const LONGEST_RETRY_AFTER_MS = 60_000;
 
 /** Matches a date such as `Sun Nov  6 08:49:37 1994` (RFC 9110 §5.6.7), which is in UTC. */

@@ -12,7 +12,7 @@ import {
   rejectSetByClient,
 } from './options.ts';
 import { PlantStoreError } from './plant-store-error.ts';
-import { type Answer, answerOf, errorOf } from './response.ts';
+import { errorOf, type ReceivedResponse, receive } from './response.ts';
 import { pause, pauseBefore, TRANSIENT_STATUSES, within } from './retry.ts';
 import { redacted } from './safe-text.ts';
 
@@ -26,10 +26,10 @@ interface Request<T extends object> {
   /** Max bytes of the body of a success. */
   readonly maxBodyBytes: number;
   /**
-   * Returns the success in an answer. For any other answer, returns what is wrong, or undefined if its status or body is.
+   * Returns the success in a response; a text that describes the fault; or undefined if status or body are unexpected.
    * `unknownBefore` is true if an earlier attempt may have been executed.
    */
-  readonly read: (answer: Answer, unknownBefore: boolean) => T | string | undefined;
+  readonly read: (received: ReceivedResponse, unknownBefore: boolean) => T | string | undefined;
 }
 
 /** Resolves to a success. Rejects with PlantStoreError, or with the reason of the caller's signal. */
@@ -37,7 +37,7 @@ type Send = <T extends object>(request: Request<T>) => Promise<T>;
 
 /** The end of an attempt. */
 interface Outcome<T> {
-  readonly answer?: Answer;
+  readonly received?: ReceivedResponse;
   readonly success?: T | undefined;
   /** A PlantStoreError, or the reason of the aborted signal; undefined after a success. */
   readonly failure: unknown;
@@ -70,7 +70,7 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
       read,
     }: Request<T>) => {
       const target = `${method} ${url.origin}${url.pathname}`;
-      const question = { target, maxBodyBytes, isPage: operation === 'listPlants' };
+      const expected = { target, maxBodyBytes, isPage: operation === 'listPlants' };
       let canRenew = isFunction;
       let retried = 0;
       let outcomeUnknown = false;
@@ -80,7 +80,7 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
         let thrown: unknown;
         let reason = `within ${timeoutMs} ms; raise timeoutMs`;
         try {
-          const answer = await within(timeoutMs, signal, async (end) => {
+          const received = await within(timeoutMs, signal, async (end) => {
             const current = checkedToken(isFunction ? await token() : token, isFunction);
             end.throwIfAborted();
             given = current;
@@ -89,15 +89,15 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
             const headers = { ...Object.fromEntries(withoutToken), authorization: `Bearer ${given}` };
             const request = { method, headers, body: body ?? null, signal: end, redirect: 'manual' } as const;
             // Copies the URL: a fetch of the user may change its object.
-            return answerOf(await fetchNow(new URL(url), request), question, given);
+            return receive(await fetchNow(new URL(url), request), expected, given);
           });
-          if (answer !== undefined) {
-            const result = read(answer, outcomeUnknown);
+          if (received !== undefined) {
+            const result = read(received, outcomeUnknown);
             if (typeof result === 'object') {
-              return { answer, success: result, failure: undefined, isTransient: false };
+              return { received, success: result, failure: undefined, isTransient: false };
             }
-            const isTransient = TRANSIENT_STATUSES.includes(answer.info.status);
-            return { answer, failure: errorOf(answer, outcomeUnknown, result), isTransient };
+            const isTransient = TRANSIENT_STATUSES.includes(received.info.status);
+            return { received, failure: errorOf(received, outcomeUnknown, result), isTransient };
           }
         } catch (error: unknown) {
           if (signal?.aborted) return { failure: signal.reason, isTransient: false };
@@ -116,14 +116,14 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
       }
 
       /** Milliseconds until the next attempt; undefined if there is none. */
-      function delayAfter({ answer, isTransient }: Outcome<T>): number | undefined {
-        if (answer?.info.status === 401 && canRenew) {
+      function delayAfter({ received, isTransient }: Outcome<T>): number | undefined {
+        if (received?.info.status === 401 && canRenew) {
           canRenew = false;
           return 0;
         }
         if (!isTransient || retried === retries) return undefined;
         retried += 1;
-        return pauseBefore(retried, answer?.info.headers);
+        return pauseBefore(retried, received?.info.headers);
       }
 
       for (let number = 1; ; number += 1) {
@@ -138,11 +138,11 @@ export function createSender(options: ClientOptions): (options: CallOptions) => 
         rejectSetByClient(headers, own);
         const start = performance.now();
         const outcome = await attempt(fetchNow, headers);
-        const { answer, success, failure } = outcome;
+        const { received, success, failure } = outcome;
         if (failure instanceof PlantStoreError) outcomeUnknown = failure.outcomeUnknown;
         const retryInMs = delayAfter(outcome);
         const ms = performance.now() - start;
-        afterAttempt?.({ ...facts, ms, response: answer?.info, error: failure, retryInMs });
+        afterAttempt?.({ ...facts, ms, response: received?.info, error: failure, retryInMs });
         if (success !== undefined) return success;
         if (retryInMs === undefined) throw failure;
         await pause(retryInMs, signal);

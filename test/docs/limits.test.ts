@@ -116,6 +116,8 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `URI ${grouped(numberOf('uriLimit'))} characters`,
     `headers ${numberOf('headerTimeout') / SECOND_MS} s, all ${numberOf('requestTimeout') / SECOND_MS} s`,
     `${numberOf('maxInFlight')} reads and ${numberOf('maxInFlight')} writes`,
+    `| Lookups of tokens that were valid at their last lookup | ${numberOf('maxInFlight')};`,
+    `| Lookups of other tokens | ${numberOf('maxInFlight')};`,
     `${numberOf('sendBufferLimit') / MIB} MiB in all, ${listsAtOnce} lists without a \`limit\` at a time`,
     `reads nothing for ${numberOf('writeTimeout') / SECOND_MS} s`,
     `| Connections | ${grouped(numberOf('maxConnections'))};`,

@@ -33,9 +33,8 @@ const NOTHING = Buffer.alloc(0);
 /** Destination of log lines. */
 export interface LogDestination {
   write(line: string, kind: LineKind): void;
-  /** Pino calls `flush` for `log.flush()`, and `flushSync` for fatal lines. */
-  flush?(done: () => void): void;
-  flushSync?(): void;
+  /** Starts to write the buffered lines. */
+  flush?(): void;
 }
 
 interface LogWriterOptions {
@@ -128,11 +127,7 @@ export function createLogWriter({ isTerminal, minWrite, onDropped }: LogWriterOp
   process.once('exit', writeLast);
   return {
     write,
-    flush: (done) => {
-      writeBuffered();
-      done();
-    },
-    flushSync: () => void writeBuffered(),
+    flush: () => void writeBuffered(),
     dropped: () => dropped,
     reportDropped,
   };

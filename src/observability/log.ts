@@ -1,5 +1,5 @@
 import type { Writable } from 'node:stream';
-import { type Logger, pino, stdSerializers, symbols } from 'pino';
+import { pino, stdSerializers } from 'pino';
 import { escapeColouredLines } from '../terminal-text.ts';
 import { type EventLog, logEvents } from './log-events.ts';
 import { createLogWriter, type LineKind, type LogDestination } from './log-writer.ts';
@@ -11,7 +11,6 @@ import { createLogWriter, type LineKind, type LogDestination } from './log-write
 const MIN_WRITE = 8_192;
 
 const INFO = 30;
-const WARN = 40;
 
 /** Fields of the log line `answered`. */
 export interface AnsweredRequest {
@@ -62,8 +61,19 @@ export async function createLog(level: string): Promise<ServiceLog> {
 export function logTo(destination: LogDestination, level: string): Pick<ServiceLog, 'log' | 'answered'> {
   const timestamp = createTimestamps();
   const options = { level, base: null, timestamp, serializers: { err: serializeError } };
-  const logger = pino(options, new KindStream(destination));
-  const log = eventLog(logger);
+  let kind: LineKind = 'other';
+  // pino writes each line before its call returns.
+  const logger = pino(options, { write: (line) => destination.write(line, kind) });
+  const auditLogger = level === 'silent' ? logger : logger.child({}, { level: 'info' });
+  const log: Log = {
+    event: (message, fields: object) => {
+      const [lineLevel] = logEvents[message];
+      kind = kindOf(lineLevel, fields);
+      ('audit' in fields ? auditLogger : logger)[lineLevel](fields, message);
+      if (lineLevel === 'fatal') destination.flush?.();
+    },
+    flush: () => destination.flush?.(),
+  };
   if (!logger.isLevelEnabled('info')) return { log, answered: () => undefined };
   const begin = `{"level":${INFO}`;
   return {
@@ -89,49 +99,11 @@ function serializeError(error: unknown): unknown {
   return serialized;
 }
 
-function eventLog(logger: Logger): Log {
-  const auditLogger = logger.level === 'silent' ? logger : logger.child({}, { level: 'info' });
-  return {
-    event: (message, fields: object) => {
-      const [level] = logEvents[message];
-      ('audit' in fields ? auditLogger : logger)[level](fields, message);
-    },
-    flush: () => logger.flush(),
-  };
-}
-
-/**
- * Stream for pino that passes on each line with its kind (`LineKind`). Before each write, pino stores the
- * level and the fields of the line in properties of this stream.
- */
-class KindStream {
-  readonly [symbols.needsMetadataGsym] = true;
-  lastLevel = 0;
-  lastObj: object = {};
-  readonly #destination: LogDestination;
-
-  constructor(destination: LogDestination) {
-    this.#destination = destination;
-  }
-
-  write(line: string): void {
-    this.#destination.write(line, this.#kind());
-  }
-
-  flush(done: () => void): void {
-    if (this.#destination.flush === undefined) done();
-    else this.#destination.flush(done);
-  }
-
-  flushSync(): void {
-    this.#destination.flushSync?.();
-  }
-
-  #kind(): LineKind {
-    if (this.lastLevel < INFO) return 'request';
-    if (!('requestId' in this.lastObj) || 'audit' in this.lastObj) return 'other';
-    return this.lastLevel < WARN ? 'request' : 'failedRequest';
-  }
+/** Returns the kind of a line. */
+function kindOf(level: (typeof logEvents)[keyof typeof logEvents][0], fields: object): LineKind {
+  if (level === 'debug') return 'request';
+  if (!('requestId' in fields) || 'audit' in fields) return 'other';
+  return level === 'info' ? 'request' : 'failedRequest';
 }
 
 /**

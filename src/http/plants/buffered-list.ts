@@ -1,4 +1,4 @@
-import { EMPTY, nextOf, PAGE_BYTES, type PlantPages, type Reservation } from './pagination.ts';
+import { EMPTY, PAGE_BYTES, type PlantPages, type Reservation } from './pagination.ts';
 
 /** Size in bytes at which a list with a `limit` ends early, with a `Link` header to the rest. */
 export const BUFFERED_LIST_BYTES = 8 * 2 ** 20;
@@ -15,16 +15,13 @@ export async function bufferList(
   held: Reservation,
 ): Promise<readonly Buffer[]> {
   const list = new ListParts(expected, held);
-  for (let json: string | undefined = first; json !== undefined; ) {
+  for (let part: string | Buffer | undefined = first; part !== undefined; ) {
     const bytesAfter = Math.max(0, Math.min(BUFFERED_LIST_BYTES - list.bytes, pages.expectedBytes()));
-    if (json !== EMPTY) await list.addMembers(json, bytesAfter);
-    if (pages.largeBytes !== undefined) {
-      const plant = await pages.nextLarge(held);
-      if (plant !== undefined) await list.addLarge(plant);
-    }
+    if (typeof part !== 'string') await list.addLarge(part);
+    else if (part !== EMPTY) await list.addMembers(part, bytesAfter);
     // The closing bracket counts too.
     const left = BUFFERED_LIST_BYTES - ']'.length - list.bytes;
-    json = left > 0 ? await nextOf(pages, Math.min(PAGE_BYTES, left)) : undefined;
+    part = left > 0 ? await pages.next(Math.min(PAGE_BYTES, left), held) : undefined;
   }
   return list.end();
 }

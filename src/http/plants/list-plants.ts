@@ -12,7 +12,7 @@ import { createTaskLimit } from '../task-limit.ts';
 import { BUFFERED_LIST_BYTES, bufferList } from './buffered-list.ts';
 import { decodeCursor, encodeCursor } from './cursor.ts';
 import type { WaitForPageSlot } from './page-slots.ts';
-import { EMPTY, nextOf, PAGE_BYTES, PlantPages } from './pagination.ts';
+import { EMPTY, PAGE_BYTES, PlantPages } from './pagination.ts';
 
 const INT32_MAX = 2 ** 31 - 1;
 
@@ -128,21 +128,22 @@ export function listPlants(
 
   // Yields the JSON of a streamed list in pieces. All pages share one buffer, to save memory. `first` is an array, so
   // that this generator does not keep the text of the first page while its client is slow.
-  async function* streamed(pages: PlantPages, first: string[], held: HeldBytes): AsyncGenerator<Buffer> {
+  async function* streamed(
+    pages: PlantPages,
+    first: (string | Buffer)[],
+    held: HeldBytes,
+  ): AsyncGenerator<Buffer> {
     const shared = Buffer.allocUnsafeSlow(PIECE_BYTES);
     let begin = OPENING_BRACKET;
-    for (let json = first.pop(); json !== undefined; json = await nextOf(pages, PAGE_BYTES)) {
-      if (json !== EMPTY) {
-        yield* counted(encodeMembers(json, begin, shared));
-        begin = COMMA;
+    for (let part = first.pop(); part !== undefined; part = await pages.next(PAGE_BYTES, held)) {
+      if (part === EMPTY) continue;
+      if (typeof part === 'string') yield* counted(encodeMembers(part, begin, shared));
+      else {
+        const { length } = part;
+        yield* counted([Buffer.of(begin)]);
+        yield* sendAndFree([part]);
+        held.release(length);
       }
-      if (pages.largeBytes === undefined) continue;
-      const plant = await pages.nextLarge(held);
-      if (plant === undefined) continue;
-      const { length } = plant;
-      yield* counted([Buffer.of(begin)]);
-      yield* sendAndFree([plant]);
-      held.release(length);
       begin = COMMA;
     }
     yield* counted(begin === COMMA ? [END] : [Buffer.from(EMPTY)]);
@@ -180,7 +181,7 @@ export function listPlants(
         return read();
       }),
     );
-    const first = (await pages.next(SHORT_BYTES)) ?? EMPTY;
+    const first = await pages.first(SHORT_BYTES);
     // Checks again whether the client is gone. The response's event 'close' releases the reserved memory. A
     // reservation after this event would never be released.
     if (response.destroyed) throw new ClientGone();

@@ -42,8 +42,6 @@ export class PlantPages {
   pageBytes = EMPTY.length;
   /** Id of the last plant read, if more plants follow. Otherwise undefined. */
   cutAt: bigint | undefined;
-  /** Size in bytes of the next plant, if it is too large for a page. Only `nextLarge` reads such a plant. */
-  largeBytes: number | undefined;
   readonly #store: Store;
   readonly #owner: string;
   readonly #limitReads: LimitReads;
@@ -52,9 +50,10 @@ export class PlantPages {
   #bytesPerPlant = 0;
   /** Max plants of the next page. */
   #plants = FIRST_PAGE_PLANTS;
-  #isBegun = false;
+  /** Size in bytes of the next plant, if it is too large for a page. */
+  #largeBytes: number | undefined;
 
-  /** Creates a reader. Each read except the first goes through `limitReads`. */
+  /** Creates a reader. Each read except that of `first` goes through `limitReads`. */
   constructor(
     store: Store,
     owner: string,
@@ -70,46 +69,50 @@ export class PlantPages {
     this.ended = limit === 0 || range.from > range.to;
   }
 
+  /** Reads the first page, of up to `bytes` bytes of JSON. Resolves to `[]` if no plant fits, or if there is none. */
+  async first(bytes: number): Promise<string> {
+    return this.ended ? EMPTY : this.#readPage(bytes, (read) => read());
+  }
+
   /**
-   * Reads a page of up to `bytes` bytes of JSON. Resolves to `[]` if the next plant alone is larger than
-   * `bytes`, and to undefined after the end of the list.
+   * Reads the next page, of up to `bytes` bytes of JSON, or the next plant as JSON in UTF-8, if it is larger. Reserves the bytes
+   * of such a plant in `held`. Resolves to undefined after the end of the list.
    */
-  async next(bytes: number): Promise<string | undefined> {
-    if (this.ended) return undefined;
+  async next(bytes: number, held: Reservation): Promise<string | Buffer | undefined> {
+    while (!this.ended) {
+      if (this.#largeBytes !== undefined) {
+        const plant = await this.#readLarge(this.#largeBytes, held);
+        if (plant !== undefined) return plant;
+      } else {
+        const json = await this.#readPage(bytes, this.#limitReads);
+        if (json !== EMPTY) return json;
+      }
+    }
+    return undefined;
+  }
+
+  async #readPage(bytes: number, limitReads: LimitReads): Promise<string> {
     const plants = Math.min(this.#left, this.#plants);
-    const read = () => this.#store.listPlants(this.#owner, this.#range, { plants, bytes });
-    const page = await (this.#isBegun ? this.#limitReads(read) : read());
-    this.#isBegun = true;
-    this.largeBytes = page.largeBytes;
+    const page = await limitReads(() => this.#store.listPlants(this.#owner, this.#range, { plants, bytes }));
+    this.#largeBytes = page.largeBytes;
     this.pageBytes = Buffer.byteLength(page.json);
-    if (this.largeBytes !== undefined) return page.json;
+    if (page.largeBytes !== undefined) return page.json;
     if (page.cut !== undefined) this.#expect(page.cut.count);
     this.#moveOn(page.cut);
     return page.json;
   }
 
-  /**
-   * Reads the plant that `largeBytes` announced, as JSON in UTF-8. Reserves its bytes in `held`. Resolves to
-   * undefined if that plant was deleted and none follows.
-   */
-  async nextLarge(held: Reservation): Promise<Buffer | undefined> {
-    const { largeBytes = 0 } = this;
+  /** Reads the plant of about `largeBytes` bytes. Resolves to undefined if it was deleted and none follows. */
+  async #readLarge(largeBytes: number, held: Reservation): Promise<Buffer | undefined> {
     await held.reserve(largeBytes);
-    const plant = await this.#readLarge();
+    const plant = await this.#limitReads(() => this.#store.readLargePlant(this.#owner, this.#range));
+    this.#largeBytes = undefined;
+    this.#moveOn(plant?.more === true ? { last: plant.id, count: 1 } : undefined);
     // The engine may have announced less, or another plant may have replaced this one meanwhile.
-    const others = (plant?.length ?? 0) - largeBytes;
+    const others = (plant?.json.length ?? 0) - largeBytes;
     if (others > 0) await held.reserve(others);
     else held.release(-others);
-    return plant;
-  }
-
-  async #readLarge(): Promise<Buffer | undefined> {
-    const plant = await this.#limitReads(() => this.#store.readLargePlant(this.#owner, this.#range));
-    this.largeBytes = undefined;
-    this.#moveOn(plant?.more === true ? { last: plant.id, count: 1 } : undefined);
-    if (plant === undefined) return undefined;
-    const { json } = plant;
-    return Buffer.from(json.buffer, json.byteOffset, json.length);
+    return plant && Buffer.from(plant.json.buffer, plant.json.byteOffset, plant.json.length);
   }
 
   /** Estimates the size in bytes of all pages still to read, from the average plant of the previous page. */
@@ -131,14 +134,4 @@ export class PlantPages {
     const fitting = Math.floor(EXPECTED_BYTES / this.#bytesPerPlant);
     this.#plants = Math.max(1, Math.min(MAX_PAGE_PLANTS, MAX_GROWTH * count, fitting));
   }
-}
-
-/**
- * As `PlantPages.next`, but skips empty pages, and returns undefined if an empty page is the last. So `[]` always means
- * that the next plant is too large for a page.
- */
-export async function nextOf(pages: PlantPages, bytes: number): Promise<string | undefined> {
-  let json: string | undefined = EMPTY;
-  while (json === EMPTY && !pages.ended && pages.largeBytes === undefined) json = await pages.next(bytes);
-  return pages.ended && json === EMPTY ? undefined : json;
 }

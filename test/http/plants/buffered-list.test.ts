@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
 import { BUFFERED_LIST_BYTES, bufferList } from '../../../src/http/plants/buffered-list.ts';
-import { EMPTY, PAGE_BYTES, PlantPages } from '../../../src/http/plants/pagination.ts';
+import { PAGE_BYTES, PlantPages } from '../../../src/http/plants/pagination.ts';
 import { engines } from '../../support/engines.ts';
 import { create, EVERY_ID, openOne } from '../../support/store-setup.ts';
 
@@ -42,7 +42,7 @@ for (const engine of engines)
       const store = await openOne(t, engine);
       await Promise.all(names.map((name, id) => store.write(create(BigInt(id), { name }))));
       const pages = new PlantPages(store, 'alice', EVERY_ID, 5_000, (read) => read());
-      const first = (await pages.next(PAGE_BYTES)) ?? EMPTY;
+      const first = await pages.first(PAGE_BYTES);
       const held = new CountedBytes();
       const expected = pages.pageBytes + PAGE_BYTES;
       await held.reserve(expected);
@@ -66,7 +66,7 @@ for (const engine of engines)
       const store = await openOne(t, engine);
       await Promise.all(names.map((name, id) => store.write(create(BigInt(id), { name }))));
       const pages = new PlantPages(store, 'alice', EVERY_ID, 5_000, (read) => read());
-      const first = (await pages.next(PAGE_BYTES)) ?? EMPTY;
+      const first = await pages.first(PAGE_BYTES);
       const held = new CountedBytes();
       await held.reserve(pages.pageBytes);
       const json = Buffer.concat(await bufferList(pages, first, pages.pageBytes, held));
@@ -86,7 +86,7 @@ for (const engine of engines)
       const names = [name, 'Alder', 'Fern'];
       await Promise.all(names.map((name, id) => store.write(create(BigInt(id), { name }))));
       const pages = new PlantPages(store, 'alice', EVERY_ID, 5_000, (read) => read());
-      const first = (await pages.next(PAGE_BYTES)) ?? EMPTY;
+      const first = await pages.first(PAGE_BYTES);
       const held = new CountedBytes();
       await held.reserve(PAGE_BYTES);
       const json = Buffer.concat(await bufferList(pages, first, PAGE_BYTES, held));

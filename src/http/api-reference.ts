@@ -5,7 +5,7 @@ import { ApiError } from '../api-errors.ts';
 import { readPackagedFile } from '../packaged-files.ts';
 import { responseOf } from './batched-response.ts';
 import type { SendBufferLimit } from './send-buffer-limit.ts';
-import { inPieces, PIECE_BYTES, type SendPieces } from './streamed-response.ts';
+import { inPieces, type OnBrokenOff, PIECE_BYTES, sendPieces } from './streamed-response.ts';
 
 /**
  * The gzipped script of Scalar, which renders the API reference. `npm ci` builds it (build/api-reference.ts).
@@ -80,7 +80,7 @@ const PAGE_HEADERS = {
 export function addApiReference(
   scope: FastifyInstance,
   sendBufferLimit: SendBufferLimit,
-  sendPieces: SendPieces,
+  onBrokenOff: OnBrokenOff,
 ): void {
   scope.route({
     method: ['GET', 'HEAD'],
@@ -112,7 +112,7 @@ export function addApiReference(
       if (!hasBody) return reply.send();
       // Sends the script in pieces. One large write would make TLS encrypt the whole script, even if the client
       // never reads it.
-      await sendPieces(request, reply, inPieces(gzipped));
+      await sendPieces(request, reply, inPieces(gzipped), onBrokenOff);
       return reply;
     },
   });

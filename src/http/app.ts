@@ -20,12 +20,10 @@ import { createLoopBudget } from './overload/loop-budget.ts';
 import { createPlant, createPlantOperation } from './plants/create-plant.ts';
 import { deletePlant, deletePlantOperation } from './plants/delete-plant.ts';
 import { listPlants, listPlantsOperation } from './plants/list-plants.ts';
-import { createPageSlots } from './plants/page-slots.ts';
 import { answerOtherMethods, collectMethods } from './protocol/method-not-allowed.ts';
 import { compileBodyCheck } from './protocol/request-validation.ts';
 import { asJson, COMMON_HEADERS } from './response-head.ts';
 import { SendBufferLimit } from './send-buffer-limit.ts';
-import { createSendPieces } from './streamed-response.ts';
 import { createTaskLimit } from './task-limit.ts';
 
 type SharedOptions = 'connections' | 'tls' | 'log' | 'tracing' | 'trustedProxies' | 'origins' | 'isStopping';
@@ -207,7 +205,6 @@ function addRoutes(
     request.brokenOff = toApiError(error);
     if (request.brokenOff.code >= 50000) logFailure(log, request, error);
   }
-  const sendPieces = createSendPieces(onBrokenOff);
   const concurrencyLimitOf: Readonly<Record<Scope, ConcurrencyLimit>> = {
     'plants:read': reads,
     'plants:write': writes,
@@ -245,8 +242,6 @@ function addRoutes(
     listPlantsOperation,
     listPlants(store, listPath, metrics.listed, {
       sendBufferLimit,
-      sendPieces,
-      waitForPageSlot: createPageSlots(),
       recheck: (request) => authentication.recheck(request, listPlantsOperation.scope),
       onBrokenOff,
     }),
@@ -259,6 +254,6 @@ function addRoutes(
     handler: async (_request, reply) => asJson(reply, document),
   });
   // Its own limit: clients without a token may not use up that of lists.
-  addApiReference(scope, new SendBufferLimit(limits.sendBufferLimit * REFERENCE_SHARE, 1), sendPieces);
+  addApiReference(scope, new SendBufferLimit(limits.sendBufferLimit * REFERENCE_SHARE, 1), onBrokenOff);
   answerOtherMethods(scope, methods);
 }

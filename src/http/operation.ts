@@ -89,7 +89,7 @@ type RequestOf<O extends Operation> = FastifyRequest<{
 
 /**
  * Handles a request and resolves to the response body, which the router then sends; to undefined if there is none, or
- * if `SendPieces` sends it. Do not return Fastify's `reply` object: the request would then count as in flight until the
+ * if `sendPieces` sends it. Do not return Fastify's `reply` object: the request would then count as in flight until the
  * client has read the response.
  */
 export type HandlerOf<O extends Operation> = (

@@ -5,40 +5,39 @@ import { ClientGone } from './error-response.ts';
 /** Max bytes in one write to a response. */
 export const PIECE_BYTES = 64 * 1024;
 
-/** Divides a body into pieces for `SendPieces`. */
+/** Called with the error that ends a body whose headers are sent. */
+export type OnBrokenOff = (request: FastifyRequest, error: unknown) => void;
+
+/** Divides a body into pieces for `sendPieces`. */
 export function* inPieces(bytes: Buffer): Generator<Buffer> {
   for (let from = 0; from < bytes.length; from += PIECE_BYTES) yield bytes.subarray(from, from + PIECE_BYTES);
 }
 
-export type SendPieces = (
+/**
+ * Sends a body in pieces. Requests each piece only after the kernel has accepted the previous one. For a client that does not
+ * read, only one piece is in memory. All pieces may share one buffer. Resolves when the first piece is there, and rejects if it
+ * cannot be produced, so that the client gets an error response. Calls `onBrokenOff` if a later piece cannot be produced. The
+ * headers are already sent then, so the connection is closed in the middle of the body.
+ */
+export async function sendPieces(
   request: FastifyRequest,
   reply: FastifyReply,
   pieces: Iterable<Buffer> | AsyncIterable<Buffer>,
-) => Promise<void>;
-
-/**
- * Returns a function that sends a body in pieces. The function requests each piece only after the kernel has
- * accepted the previous piece. For a client that does not read, only one piece is in memory. All pieces may
- * share one buffer. The function resolves when the first piece is there, and rejects if it cannot be produced,
- * so that the client gets an error response. `onBrokenOff` is called when a later piece cannot be produced.
- * The headers are already sent then, so the connection is closed in the middle of the body.
- */
-export function createSendPieces(onBrokenOff: (request: FastifyRequest, error: unknown) => void): SendPieces {
-  return async (request, reply, pieces) => {
-    const iterator =
-      Symbol.asyncIterator in pieces ? pieces[Symbol.asyncIterator]() : pieces[Symbol.iterator]();
-    const first = await iterator.next();
-    const response = responseOf(reply);
-    reply.hijack();
-    response.statusCode = reply.statusCode;
-    for (const [name, value] of Object.entries(reply.getHeaders())) {
-      if (value !== undefined) response.setHeader(name, value);
-    }
-    writeAll(response, first, iterator).catch((error: unknown) => {
-      if (!(error instanceof ClientGone)) onBrokenOff(request, error);
-      response.destroy();
-    });
-  };
+  onBrokenOff: OnBrokenOff,
+): Promise<void> {
+  const iterator =
+    Symbol.asyncIterator in pieces ? pieces[Symbol.asyncIterator]() : pieces[Symbol.iterator]();
+  const first = await iterator.next();
+  const response = responseOf(reply);
+  reply.hijack();
+  response.statusCode = reply.statusCode;
+  for (const [name, value] of Object.entries(reply.getHeaders())) {
+    if (value !== undefined) response.setHeader(name, value);
+  }
+  writeAll(response, first, iterator).catch((error: unknown) => {
+    if (!(error instanceof ClientGone)) onBrokenOff(request, error);
+    response.destroy();
+  });
 }
 
 async function writeAll(

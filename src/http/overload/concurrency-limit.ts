@@ -13,9 +13,9 @@ export const OWNER_SHARE = 0.75;
 export interface ConcurrencyLimit {
   /**
    * Runs `work` within the limits. Rejects immediately with an ApiError (50301) if the total limit or the limit of the
-   * group (an owner or a network) is reached. Without a group, only the total limit applies.
+   * group (an owner or a network) is reached.
    */
-  run<T>(group: string | undefined, work: () => Promise<T>): Promise<T>;
+  run<T>(group: string, work: () => Promise<T>): Promise<T>;
   /** Rejects a request early in the pipeline, at little cost, if the total limit is reached. */
   readonly rejectWhenFull: RequestHook;
 }
@@ -48,9 +48,9 @@ export function createConcurrencyLimit(
   const shares = new Map<string, Share>();
   let inFlight = 0;
 
-  async function run<T>(group: string | undefined, work: () => Promise<T>): Promise<T> {
+  async function run<T>(group: string, work: () => Promise<T>): Promise<T> {
     if (inFlight >= limit) throw full;
-    const share = group === undefined ? undefined : takeShare(group);
+    const share = takeShare(group);
     inFlight += 1;
     try {
       const slot = waitForLoopBudget(group);
@@ -58,7 +58,7 @@ export function createConcurrencyLimit(
       return await work();
     } finally {
       inFlight -= 1;
-      if (share !== undefined) releaseShare(share);
+      releaseShare(share);
     }
   }
 

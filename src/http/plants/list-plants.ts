@@ -7,11 +7,11 @@ import { ClientGone } from '../error-response.ts';
 import { type HandlerOf, type Operation, ownerOf } from '../operation.ts';
 import { asJson } from '../response-head.ts';
 import type { HeldBytes, SendBufferLimit } from '../send-buffer-limit.ts';
-import { inPieces, PIECE_BYTES, type SendPieces } from '../streamed-response.ts';
+import { inPieces, type OnBrokenOff, PIECE_BYTES, sendPieces } from '../streamed-response.ts';
 import { createTaskLimit } from '../task-limit.ts';
 import { BUFFERED_LIST_BYTES, bufferList } from './buffered-list.ts';
 import { decodeCursor, encodeCursor } from './cursor.ts';
-import type { WaitForPageSlot } from './page-slots.ts';
+import { createPageSlots } from './page-slots.ts';
 import { EMPTY, PAGE_BYTES, PlantPages } from './pagination.ts';
 
 const INT32_MAX = 2 ** 31 - 1;
@@ -103,13 +103,9 @@ export const listPlantsOperation = {
 
 interface ListGuards {
   readonly sendBufferLimit: SendBufferLimit;
-  readonly sendPieces: SendPieces;
-  /** Resolves when a list may read its next page. */
-  readonly waitForPageSlot: WaitForPageSlot;
   /** Rejects if the token of the request is no longer valid, or cannot be checked. */
   readonly recheck: (request: FastifyRequest) => Promise<void>;
-  /** Called with the error that ends a list whose headers are sent. */
-  readonly onBrokenOff: (request: FastifyRequest, error: unknown) => void;
+  readonly onBrokenOff: OnBrokenOff;
 }
 
 /**
@@ -121,10 +117,11 @@ export function listPlants(
   store: Store,
   path: string,
   onSent: (bytes: number) => void,
-  { sendBufferLimit, sendPieces, waitForPageSlot, recheck, onBrokenOff }: ListGuards,
+  { sendBufferLimit, recheck, onBrokenOff }: ListGuards,
 ): HandlerOf<typeof listPlantsOperation> {
   const bufferLimited = createTaskLimit(CONCURRENT_BUFFERED_LISTS);
   const readLimited = createTaskLimit(CONCURRENT_READS);
+  const waitForPageSlot = createPageSlots();
 
   // Yields the JSON of a streamed list in pieces. All pages share one buffer, to save memory. `first` is an array, so
   // that this generator does not keep the text of the first page while its client is slow.
@@ -194,7 +191,7 @@ export function listPlants(
     reply.header('content-type', 'application/json');
     if (limit === undefined) {
       held.take(STREAM_BYTES);
-      await sendPieces(request, reply, streamed(pages, [first], held));
+      await sendPieces(request, reply, streamed(pages, [first], held), onBrokenOff);
     } else {
       const expected = Math.min(BUFFERED_LIST_BYTES, pages.pageBytes + pages.expectedBytes()) + PAGE_BYTES;
       await held.reserve(expected);
@@ -204,7 +201,7 @@ export function listPlants(
         'content-length',
         buffered.reduce((sum, { length }) => sum + length, 0),
       );
-      await sendPieces(request, reply, sendAndFree(buffered));
+      await sendPieces(request, reply, sendAndFree(buffered), onBrokenOff);
     }
     recheckWhileSent(response, async () => {
       try {

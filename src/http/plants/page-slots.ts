@@ -1,5 +1,3 @@
-export type WaitForPageSlot = () => Promise<void>;
-
 /**
  * Max pages that all lists together read in one event-loop iteration. A page takes some tenths of a millisecond, one of
  * long plants some milliseconds. More pages would delay new connections: Node accepts only one in each iteration.
@@ -7,7 +5,7 @@ export type WaitForPageSlot = () => Promise<void>;
 const MAX_PAGES_PER_ITERATION = 2;
 
 /** Limits how many lists read a page in one event-loop iteration, so that other requests run in between. */
-export function createPageSlots(): WaitForPageSlot {
+export function createPageSlots(): () => Promise<void> {
   const waiting: (() => void)[] = [];
 
   function admitNext(): void {

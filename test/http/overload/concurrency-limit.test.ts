@@ -21,7 +21,7 @@ test('owner above three quarters of the limit → 50301 for this owner; a finish
     const headers = { 'retry-after': '1' };
     await assert.rejects(begin(owner).answered, { code: 50301, message: /of this owner/, headers });
     const other = begin('other');
-    await assert.rejects(begin(undefined).answered, {
+    await assert.rejects(begin('newcomer').answered, {
       code: 50301,
       message: /^too many requests are/,
       headers,
@@ -111,7 +111,7 @@ test('limit reached → the hook rejects a request before its handler; below the
 });
 
 /** Returns a function that begins a request of an owner within new limits. */
-function createStarter(limit = LIMIT): (owner: string | undefined) => Started {
+function createStarter(limit = LIMIT): (owner: string) => Started {
   const { run } = createConcurrencyLimit(limit, () => undefined);
   return (owner) => {
     const { promise, resolve } = Promise.withResolvers<string>();

@@ -52,6 +52,20 @@ export function rejectMalformed(request: FastifyRequest, uriLimit: number): void
   if (request.originalUrl.length > uriLimit) {
     throw new ApiError(41400, `the URI is longer than ${uriLimit} characters`);
   }
+  const fault = faultOfTrailers(raw);
+  if (fault !== undefined) throw fault;
+}
+
+/**
+ * Returns an ApiError (40004) if the trailers have `Connection` (RFC 9110 §6.5.1), or its form for old
+ * proxies: Node's parser would reject the next request after `close`.
+ */
+export function faultOfTrailers(message: IncomingMessage): ApiError | undefined {
+  // `trailers` creates an object, so it is read only if there are any.
+  if (message.rawTrailers.length === 0) return undefined;
+  const { connection, 'proxy-connection': proxyConnection } = message.trailers;
+  if (connection === undefined && proxyConnection === undefined) return undefined;
+  return new ApiError(40004, 'a trailer must not be `Connection` (RFC 9110 §6.5.1)');
 }
 
 /** Returns true for a valid host with an optional port (RFC 9110 §7.2). An empty host is invalid (§4.2.1). */

@@ -4,6 +4,7 @@ import { ApiError } from '../../api-errors.ts';
 import { responseOf } from '../batched-response.ts';
 import { countOf } from '../header-names.ts';
 import { ownerOf } from '../operation.ts';
+import { faultOfTrailers } from './http-conformance.ts';
 
 /**
  * A body may arrive in BASE_PIECES chunks or TLS records, plus one for each BYTES_PER_PIECE bytes. The limit
@@ -49,8 +50,6 @@ export function receiveBody(limit: number, countMemory: (owner: string, bytes: n
     const { raw, headers } = request;
     const response = responseOf(reply);
     const isEmpty = response.bodyBytes === 0 && headers['transfer-encoding'] === undefined;
-    const fault = faultOfTrailers(raw);
-    if (fault !== undefined) throw fault;
     const awaitsContinue = expectsContinue(request);
     checkBytes(request, 0, response.bodyBytes);
     // An HTTP/1.0 client does not wait for 100 Continue and gets none.
@@ -181,18 +180,6 @@ function expectsContinue({ headers: { expect } }: FastifyRequest): boolean {
   const expectations = members.filter((member) => member !== '');
   if (expectations.every((expectation) => expectation === '100-continue')) return expectations.length > 0;
   throw new ApiError(41700, 'the only supported `Expect` value is 100-continue');
-}
-
-/**
- * Returns an ApiError (40004) if the trailers have `Connection` (RFC 9110 §6.5.1), or its form for old
- * proxies: Node's parser would reject the next request after `close`.
- */
-function faultOfTrailers(message: IncomingMessage): ApiError | undefined {
-  // `trailers` creates an object, so it is read only if there are any.
-  if (message.rawTrailers.length === 0) return undefined;
-  const { connection, 'proxy-connection': proxyConnection } = message.trailers;
-  if (connection === undefined && proxyConnection === undefined) return undefined;
-  return new ApiError(40004, 'a trailer must not be `Connection` (RFC 9110 §6.5.1)');
 }
 
 function checkContent({ headers, raw }: FastifyRequest): void {

@@ -9,6 +9,8 @@ export interface WireCase {
   readonly title: string;
   /** Bytes to send, one per character. */
   readonly sends: string;
+  /** Set if the response is another one when the trailers arrive later than the headers. */
+  readonly isSentWhole?: true;
   /** Set if the client closes its side after sending. */
   readonly endsEarly?: true;
   /** Expected responses in order: the status of an interim or successful one, the code of an error. */
@@ -446,6 +448,13 @@ const chunks: readonly WireCase[] = [
     'the trailer Proxy-Connection is rejected',
     post(CHUNKED, `16\r\n${FERN}\r\n0\r\nProxy-Connection: close\r\n\r\n${SMUGGLED}`),
   ),
+  ...['GET /nowhere', 'PATCH /plants', 'DELETE /plants/x'].map((target) => ({
+    ...ends(
+      `the trailer Connection is rejected before the rest of ${target}`,
+      `${target} HTTP/1.1\r\n${HOST}${CHUNKED}\r\n0\r\nConnection: close\r\n\r\n${SMUGGLED}`,
+    ),
+    isSentWhole: true as const,
+  })),
   ends('a chunk without a size is rejected', post(CHUNKED, `\r\n${FERN}\r\n0\r\n\r\n${SMUGGLED}`)),
   ends('a size that is not hexadecimal is rejected', post(CHUNKED, `xyz\r\n${FERN}\r\n0\r\n\r\n${SMUGGLED}`)),
   ends('a negative size is rejected', post(CHUNKED, `-16\r\n${FERN}\r\n0\r\n\r\n${SMUGGLED}`)),

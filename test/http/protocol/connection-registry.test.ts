@@ -302,6 +302,26 @@ test('first request long after the connect → its time begins with its first by
   assert.equal((await wire.answer())?.status, 200);
 });
 
+for (const framing of ['Content-Length: 1\r\n\r\nx', 'Transfer-Encoding: chunked\r\n\r\n1\r\nx\r\n0\r\n\r\n'])
+  test(`headers are checked for longer than the timeout, ${framing.slice(0, 14)} → the body then arrives`, async (t) => {
+    const connections = new OpenConnections(limits.maxConnections, limits.sendBufferLimit);
+    const checked: ServerResponse[] = [];
+    const listener = listenerOf(t, connections, undefined, (request, response) => {
+      checked.push(response);
+      request.on('data', (piece) => response.write(piece)).on('end', () => response.end());
+    });
+    const wire = openWire(`http://127.0.0.1:${await listenOnFreePort(listener)}`);
+    t.after(() => wire.destroy());
+    const end = framing.length - 1;
+    wire.send(`POST / HTTP/1.1\r\nHost: plants.test\r\n${framing.slice(0, end)}`);
+    await until(() => checked.length === 1);
+    const [connection] = connections.all;
+    for (let ticks = 0; ticks <= limits.requestTimeout / TICK_MS; ticks += 1) connection?.tick();
+    wire.send(framing.slice(end));
+    for (const response of checked) acceptBody(response);
+    assert.equal(String((await wire.answer())?.body), 'x');
+  });
+
 for (const [what, sent, headerTimeout, timeout] of [
   ['half of the headers', REQUEST.slice(0, -2), limits.headerTimeout, limits.headerTimeout],
   [

@@ -53,7 +53,10 @@ export class Connection {
   #discarded = 0;
   /** Reads since the last request was dispatched. Over TLS, each record is one. */
   #pieces = 0;
-  /** Ticks since the connection became idle or its request began; set back while its client reads the last response. */
+  /**
+   * Ticks in which the connection waited for its client, since it became idle or its request began; set back while the
+   * client reads the last response.
+   */
   #ticks = 0;
 
   /** Takes over a socket that a Node HTTP server has just set up. */
@@ -141,12 +144,12 @@ export class Connection {
   /** Counts one tick and applies the timeouts, except for that of writes. */
   tick(): void {
     const { timeouts } = this.#options;
-    this.#ticks += 1;
+    if (this.waitsForClient) this.#ticks += 1;
     this.sendProgress.tick();
     if (!this.waitsForClient && this.sendProgress.confirmedStalledTicks === 0) this.waitRank = nextWaitRank();
     if (this.isIdle && this.#isUsed) {
       if (this.#ticks > timeouts.idle) this.#close();
-    } else if (!this.#waitsToParse && this.#isReceiving() && this.#ticks > this.#receiveLimit()) {
+    } else if (this.#isReceiving() && this.#ticks > this.#receiveLimit()) {
       this.fail(TOO_SLOW);
     }
   }

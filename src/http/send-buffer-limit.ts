@@ -1,4 +1,5 @@
 import { ApiError } from '../api-errors.ts';
+import { afterRunning } from '../running-time.ts';
 import type { BatchedResponse } from './batched-response.ts';
 import { ClientGone, RETRY_SOON } from './error-response.ts';
 
@@ -67,11 +68,11 @@ export class SendBufferLimit {
     this.#waiting.push({ response, memory, resolve, reject });
     this.#wakeNext();
     const waitMs = response.isBegun() ? BEGUN_WAIT_MS : WAIT_MS;
-    const timer = setTimeout(() => this.#cancel(response, tooMuch()), waitMs);
+    const cancelTimeout = afterRunning(waitMs, () => this.#cancel(response, tooMuch()));
     try {
       await promise;
     } finally {
-      clearTimeout(timer);
+      cancelTimeout();
     }
   }
 

@@ -1,4 +1,5 @@
 import { ApiError } from '../api-errors.ts';
+import { afterRunning } from '../running-time.ts';
 import { RETRY_SOON } from './error-response.ts';
 
 /** Max milliseconds that a task is queued. */
@@ -16,16 +17,16 @@ export function createTaskLimit(limit: number): <T>(work: () => Promise<T>, owne
 
   async function wait(owner: string | undefined): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
-    const timer = setTimeout(() => {
+    const cancelTimeout = afterRunning(QUEUE_TIMEOUT_MS, () => {
       const queue = queues.get(owner);
       queue?.delete(resolve);
       if (queue?.size === 0) queues.delete(owner);
       reject(new ApiError(50301, 'the request was queued for too long; retry later', RETRY_SOON));
-    }, QUEUE_TIMEOUT_MS);
+    });
     const queue = queues.get(owner);
     if (queue === undefined) queues.set(owner, new Set([resolve]));
     else queue.add(resolve);
-    await promise.finally(() => clearTimeout(timer));
+    await promise.finally(cancelTimeout);
   }
 
   /** Removes the next task from its queue, and moves its owner to the end of the map. */

@@ -12,6 +12,7 @@ import {
   SendBufferLimit,
   WAIT_MS,
 } from '../../src/http/send-buffer-limit.ts';
+import { mockRunningClock } from '../support/running-clock.ts';
 
 const LIMIT = 1_000;
 const HALF = LIMIT / 2 / MEMORY_PER_BYTE;
@@ -170,7 +171,7 @@ test('those that hold memory wait for more or are paused → the first that wait
 });
 
 test('no memory becomes free → 50301 after 5 s, or after 30 s once the response has begun', async (t) => {
-  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const clock = mockRunningClock(t);
   for (const [isBegun, seconds] of [
     [false, 5],
     [true, 30],
@@ -186,20 +187,32 @@ test('no memory becomes free → 50301 after 5 s, or after 30 s once the respons
       .catch((error: ApiError) => {
         code = error.code;
       });
-    t.mock.timers.tick(seconds * 1_000 - 1);
+    clock.run(seconds * 1_000 - 1);
     await setImmediate();
     assert.equal(code, undefined, `after almost ${seconds} s`);
-    t.mock.timers.tick(1);
+    clock.run(1);
     await setImmediate();
     assert.equal(code, 50301, `after ${seconds} s`);
   }
 });
 
+test('process suspended for longer than the timeout → the response still waits, and gets memory', async (t) => {
+  const clock = mockRunningClock(t);
+  const limit = new SendBufferLimit(LIMIT, 1);
+  const other = openResponse();
+  await limit.open(other, 'bob').reserve(2 * HALF);
+  const waiting = limit.open(openResponse(), 'alice').reserve(HALF);
+  clock.run(WAIT_MS / 2);
+  clock.suspend(10 * WAIT_MS);
+  other.emit('close');
+  await waiting;
+});
+
 test('first that waits leaves or times out → the next gets memory that was too little for the first', async (t) => {
-  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const clock = mockRunningClock(t);
   for (const [end, error] of [
     [(response: BatchedResponse) => response.emit('close'), ClientGone],
-    [() => t.mock.timers.tick(WAIT_MS), { code: 50301 }],
+    [() => clock.run(WAIT_MS), { code: 50301 }],
   ] as const) {
     const limit = new SendBufferLimit(LIMIT, 1);
     const [holder, first, next] = [openResponse(), openResponse(), openResponse()];
@@ -210,7 +223,7 @@ test('first that waits leaves or times out → the next gets memory that was too
     const enough = limit.open(next, 'carol').reserve(HALF);
     end(first);
     await tooMuch;
-    t.mock.timers.tick(BEGUN_WAIT_MS);
+    clock.run(BEGUN_WAIT_MS);
     await enough;
     for (const response of [holder, next]) response.emit('close');
     assertAllFree(limit);
@@ -218,15 +231,15 @@ test('first that waits leaves or times out → the next gets memory that was too
 });
 
 test('response that got memory waits for more → its timeout begins again', async (t) => {
-  t.mock.timers.enable({ apis: ['setTimeout'] });
+  const clock = mockRunningClock(t);
   const limit = new SendBufferLimit(LIMIT, 1);
   const other = openResponse();
   await limit.open(other, 'bob').reserve(HALF);
   const held = limit.open(openResponse(), 'alice');
   await held.reserve(HALF);
-  t.mock.timers.tick(4_000);
+  clock.run(4_000);
   const more = held.reserve(HALF);
-  t.mock.timers.tick(2_000);
+  clock.run(2_000);
   other.emit('close');
   await more;
 });

@@ -1,7 +1,8 @@
 import assert from 'node:assert/strict';
 import { describe, it } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
-import { createTaskLimit } from '../../src/http/task-limit.ts';
+import { createTaskLimit, QUEUE_TIMEOUT_MS } from '../../src/http/task-limit.ts';
+import { mockRunningClock } from '../support/running-clock.ts';
 
 describe('a limit of two tasks', () => {
   it('starts a queued task when another one ends, with success or not', async () => {
@@ -45,7 +46,7 @@ describe('a limit of two tasks', () => {
   });
 
   it('rejects a task that is queued for too long with 50301, never starts it, and loses no place', async (t) => {
-    t.mock.timers.enable({ apis: ['setTimeout'] });
+    const clock = mockRunningClock(t);
     const limited = createTaskLimit(2);
     const hanging = Array.from({ length: 2 }, () => Promise.withResolvers<void>());
     const ends = hanging.map(({ promise }) => limited(() => promise));
@@ -53,11 +54,23 @@ describe('a limit of two tasks', () => {
       limited(() => assert.fail('the task was started')),
       { code: 50301, headers: { 'retry-after': '1' } },
     );
-    t.mock.timers.tick(30_000);
+    clock.run(QUEUE_TIMEOUT_MS);
     await rejected;
     for (const { resolve } of hanging) resolve();
     await Promise.all(ends);
     assert.equal(await limited(() => limited(async () => 'both are free again')), 'both are free again');
+  });
+
+  it('keeps a task that was queued while the process was suspended', async (t) => {
+    const clock = mockRunningClock(t);
+    const limited = createTaskLimit(1);
+    const first = Promise.withResolvers<void>();
+    const end = limited(() => first.promise);
+    const queued = limited(async () => 'started');
+    clock.suspend(2 * QUEUE_TIMEOUT_MS);
+    first.resolve();
+    assert.equal(await queued, 'started');
+    await end;
   });
 
   it('keeps no timer of a queued task that has run', async () => {

@@ -10,6 +10,7 @@ import { loadConfig } from '../../../src/config.ts';
 import { BatchedResponse } from '../../../src/http/batched-response.ts';
 import { renderRawError, toApiError } from '../../../src/http/error-response.ts';
 import {
+  type InputHolder,
   MAX_DISCARDED_BYTES,
   STALLED_TICKS,
 } from '../../../src/http/protocol/connection/connection-options.ts';
@@ -369,11 +370,8 @@ test('response that takes longer than the keep-alive timeout → its connection 
 test('input above the limit → that which waits longest is rejected, until the rest is within the limit', () => {
   const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
   const rejected: string[] = [];
-  const holder = (name: string, waitsForClient = true) => ({
-    waitsForClient,
-    rejectInput: () => void rejected.push(name),
-  });
-  const [a, b, c, d] = [holder('a'), holder('b'), holder('c'), holder('d')];
+  const [a, b, c, d] = ['a', 'b', 'c', 'd'].map((name) => holderOf({ rejected, name }));
+  assert.ok(a && b && c && d);
   connections.countInput(a, 1);
   connections.countInput(b, 2);
   connections.countInput(c, MAX_UNPARSED_BYTES - 3);
@@ -404,7 +402,7 @@ test('input above the limit → that which waits for the service is rejected las
       ['headers', true],
       ['body', true],
     ] as const
-  ).map(([name, waitsForClient]) => ({ waitsForClient, rejectInput: () => void rejected.push(name) }));
+  ).map(([name, waitsForClient]) => holderOf({ rejected, name, waitsForClient }));
   assert.ok(pipeline && headers && body);
   connections.countInput(pipeline, 2);
   connections.countInput(headers, MAX_UNPARSED_BYTES - 2);
@@ -414,6 +412,49 @@ test('input above the limit → that which waits for the service is rejected las
   assert.deepEqual(rejected, ['headers', 'body']);
   connections.countInput(pipeline, MAX_UNPARSED_BYTES + 1);
   assert.deepEqual(rejected, ['headers', 'body', 'pipeline']);
+});
+
+test('input that waits for the service above the limit → that of the address with the most is rejected first', () => {
+  const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
+  const rejected: string[] = [];
+  const [other, flood, more, last] = (
+    [
+      ['other', '192.0.2.1'],
+      ['flood', '192.0.2.2'],
+      ['more', '192.0.2.2'],
+      ['last', '192.0.2.1'],
+    ] as const
+  ).map(([name, address]) => holderOf({ rejected, name, address, waitsForClient: false }));
+  assert.ok(other && flood && more && last);
+  connections.countInput(other, 10);
+  connections.countInput(flood, 10);
+  connections.countInput(more, MAX_UNPARSED_BYTES - 20);
+  connections.countInput(last, 1);
+  assert.deepEqual(rejected, ['flood']);
+  connections.countInput(last, MAX_UNPARSED_BYTES);
+  assert.deepEqual(rejected, ['flood', 'other', 'last'], 'the oldest of the address that has the most now');
+});
+
+test('one input above the limit takes the memory of thousands → all are rejected, however many', () => {
+  const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
+  const rejected: string[] = [];
+  const count = 20_000;
+  for (let index = 0; index < count; index += 1) {
+    const holder: InputHolder = {
+      address: undefined,
+      waitsForClient: true,
+      // As a connection does.
+      rejectInput: () => {
+        connections.countInput(holder, 0);
+        rejected.push(String(index));
+      },
+    };
+    connections.countInput(holder, 1);
+  }
+  const large = holderOf({ rejected, name: 'large', waitsForClient: false });
+  connections.countInput(large, MAX_UNPARSED_BYTES);
+  assert.equal(rejected.length, count);
+  assert.equal(rejected.includes('large'), false);
 });
 
 for (const [what, sent] of [
@@ -1060,8 +1101,20 @@ test('headers without the body above the limit on their memory, tiny ones → 50
   await until(() => connections.counted === MAX_UNPARSED_BYTES - ofOne);
 });
 
-/** A connection whose input begins to wait last, so that it is rejected last. */
-const LATER = { rejectInput: () => assert.fail(), waitsForClient: false };
+/** A connection from the address of the clients whose input begins to wait last, so that it is rejected last. */
+const LATER = { address: '127.0.0.1', rejectInput: () => assert.fail(), waitsForClient: false };
+
+interface HolderOptions {
+  readonly name: string;
+  readonly rejected: Pick<string[], 'push'>;
+  readonly address?: string;
+  readonly waitsForClient?: boolean;
+}
+
+/** Returns a connection that notes its name when its input is rejected. */
+function holderOf({ name, rejected, address, waitsForClient = true }: HolderOptions): InputHolder {
+  return { address, waitsForClient, rejectInput: () => void rejected.push(name) };
+}
 
 /** Responds when the request has arrived, or to its error. */
 function answerOrReceive(request: IncomingMessage, response: ServerResponse): void {

@@ -1,4 +1,5 @@
 import { loadConfig } from '../../../src/config.ts';
+import { UNCOUNTED_INPUT_BYTES } from '../../../src/http/protocol/connection/socket-input.ts';
 import { mintSecret } from '../../../src/token.ts';
 import { costlyBodies } from '../../support/data/costly-bodies.ts';
 import { MEBIBYTE } from '../../support/process-resources.ts';
@@ -38,6 +39,11 @@ function headers(count: number, length: number): string {
 }
 
 const LARGEST_HEAD = get('/plants', HOST + headers(95, 140));
+
+const UNFINISHED_HEAD = LARGEST_HEAD.slice(0, -2);
+
+/** A head without its end, of which one byte counts for the memory of input. Its two lines count 128 bytes more each. */
+const SMALLEST_COUNTED = `GET / HTTP/1.1\r\n${HOST}X: `.padEnd(UNCOUNTED_INPUT_BYTES - 255, 'x');
 
 /** Sends once, then stays silent. */
 function once(...steps: readonly Step[]): readonly Script[] {
@@ -443,6 +449,19 @@ const slowness: readonly Attack[] = [
       seconds: 8,
       bounds: { memory: 176 * MEBIBYTE, closedMs: CLOSED_SOON_MS, statuses: [408, 503] },
     },
+  },
+  {
+    name: 'small-and-large-headers',
+    about: 'thousands of unfinished headers that hardly count for the memory of input, then large ones',
+    guards: 'rejecting thousands of inputs for one: failures, since an error there would end the service',
+    connections: 6_000,
+    sends: [SMALLEST_COUNTED, SMALLEST_COUNTED, UNFINISHED_HEAD].map((send) => ({
+      steps: [{ wait: send === UNFINISHED_HEAD ? 4_000 : 0 }, { send }],
+    })),
+    reads: 'all',
+    seconds: 12,
+    bounds: { memory: 176 * MEBIBYTE, statuses: [408, 503], ...AFTER_A_BURST },
+    short: { connections: 3_000, seconds: 8 },
   },
   {
     name: 'heads-without-body',

@@ -12,6 +12,8 @@ export const STALLED_TICKS = 2;
 
 /** A connection whose input can be rejected. */
 export interface InputHolder {
+  /** Address of the client, or of the proxy that forwards its requests. */
+  readonly address: string | undefined;
   readonly waitsForClient: boolean;
   rejectInput(): void;
 }

@@ -135,25 +135,43 @@ export class ConnectionRegistry {
   }
 
   /**
-   * Sets the counted bytes of input of a connection. Above the limit, rejects inputs, the oldest first, and before all others
-   * those of connections that wait for their clients: a client that sends a part of a request and then nothing cannot take
-   * the memory from others.
+   * Sets the counted bytes of input of a connection. When they grow above the limit, rejects inputs, the oldest first: before
+   * all others those of connections that wait for their clients, so that a client that sends a part of a request and then
+   * nothing cannot take the memory from others; then those of the address with the most bytes.
    */
   countInput(connection: InputHolder, bytes: number): void {
+    const before = this.#unparsed;
     this.#setInput(connection, bytes);
+    // A rejected connection counts its input as 0 during `#rejectInputs`.
+    if (this.#unparsed <= before || !this.#isOverInputLimit) return;
     this.#rejectInputs(({ waitsForClient }) => waitsForClient);
+    if (!this.#isOverInputLimit) return;
+    const heaviest = this.#heaviestAddress();
+    this.#rejectInputs(({ address }) => address === heaviest);
     this.#rejectInputs(() => true);
+  }
+
+  get #isOverInputLimit(): boolean {
+    return this.#unparsed > MAX_UNPARSED_BYTES;
   }
 
   /** Rejects inputs until the others are within the limit. */
   #rejectInputs(applies: (connection: InputHolder) => boolean): void {
-    if (this.#unparsed <= MAX_UNPARSED_BYTES) return;
     for (const [oldest] of this.#inputs) {
+      if (!this.#isOverInputLimit) return;
       if (!applies(oldest)) continue;
       this.#setInput(oldest, 0);
       oldest.rejectInput();
-      if (this.#unparsed <= MAX_UNPARSED_BYTES) return;
     }
+  }
+
+  /** Returns the address whose connections have the most counted bytes of input. */
+  #heaviestAddress(): string | undefined {
+    const bytesOf = new Map<string | undefined, number>();
+    for (const [{ address }, bytes] of this.#inputs)
+      bytesOf.set(address, (bytesOf.get(address) ?? 0) + bytes);
+    const max = Math.max(...bytesOf.values());
+    return bytesOf.entries().find(([, bytes]) => bytes === max)?.[0];
   }
 
   #setInput(connection: InputHolder, bytes: number): void {

@@ -21,6 +21,7 @@ const NOTHING = Buffer.alloc(0);
  */
 export class Connection {
   readonly socket: Socket;
+  readonly address: string | undefined;
   /** True while no request is in flight and no byte of the next request has arrived. */
   isIdle = true;
   /**
@@ -62,6 +63,8 @@ export class Connection {
   /** Takes over a socket that a Node HTTP server has just set up. */
   constructor(socket: Socket, options: HttpConnectionOptions) {
     this.socket = socket;
+    // A closed socket has no address.
+    this.address = socket.remoteAddress;
     this.waitRank = nextWaitRank();
     this.#options = options;
     this.#framing = new Framing(options.maxHeaderBytes);
@@ -194,7 +197,7 @@ export class Connection {
   /** Parses the bytes now, or later if they belong to the next request and the event loop is busy. */
   #parseInTurn(bytes: Buffer): void {
     if (bytes.length > 0 && this.#current === undefined && !this.#waitsToParse && !this.#discards()) {
-      const turn = this.#options.waitToParse(this.socket.remoteAddress);
+      const turn = this.#options.waitToParse(this.address);
       this.#waitsToParse = turn !== undefined;
       void turn?.then(this.#parseKept);
     }

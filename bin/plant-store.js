@@ -9,6 +9,8 @@ process.on('SIGUSR1', () => undefined);
 
 /** The first version of Node 24 with `limits` in node:sqlite. */
 const MIN_NODE = '24.15';
+/** The first SQLite whose reset of the write-ahead log cannot corrupt the file. Node 25.0 to 25.8 have older ones. */
+const MIN_SQLITE = '3.51.3';
 
 // Only this user may read and write the files and folders that the process creates. The single executable repeats
 // SIGUSR1, umask and title in src/cli/executable.ts.
@@ -20,11 +22,13 @@ process.title = 'plant-store';
 // A clone has the sources, which Node runs directly. The published package has the bundle.
 const hasSources = existsSync(new URL('../src/cli/main.ts', import.meta.url));
 
-if (process.versions.node.localeCompare(MIN_NODE, 'en', { numeric: true }) < 0) {
+const { node, sqlite = '0' } = process.versions;
+if (isOlder(node, MIN_NODE) || isOlder(sqlite, MIN_SQLITE)) {
+  const fault = isOlder(node, MIN_NODE)
+    ? `needs Node ${MIN_NODE} or newer; this is ${node}`
+    : `needs a Node with SQLite ${MIN_SQLITE} or newer, as 24.15, 25.9 and later have; this is ${node} with SQLite ${sqlite}`;
   const remedy = hasSources ? remedyIn(fileURLToPath(new URL('../', import.meta.url))) : '';
-  process.stderr.write(
-    `plant-store: needs Node ${MIN_NODE} or newer; this is ${process.versions.node}${remedy}\n`,
-  );
+  process.stderr.write(`plant-store: ${fault}${remedy}\n`);
   process.exit(1);
 }
 // Runs before other imports, so that all are cached. In JavaScript, so that Node loads no type stripper for it.
@@ -37,6 +41,10 @@ if (cache !== undefined) {
 }
 const { main } = await import(hasSources ? '../src/cli/main.ts' : '../lib/cli/main.js');
 await main();
+
+function isOlder(version, min) {
+  return version.localeCompare(min, 'en', { numeric: true }) < 0;
+}
 
 /** Returns what to do in a clone. npm finds its Node by the PATH, which cannot contain a folder with a colon. */
 function remedyIn(clone) {

@@ -7,8 +7,10 @@ import { freshFolder } from '../support/engines.ts';
 
 const textOf = (path: string) => readFile(new URL(`../../${path}`, import.meta.url), 'utf8');
 
-/** Lets a clone run on an older Node, and returns its message. `files` are further files of the clone. */
-async function messageIn(clone: string, ...files: readonly string[]): Promise<string> {
+const OLD_NODE = { node: '20.20.2' };
+
+/** Lets a clone run on a Node of other versions, and returns its message. `files` are further files of the clone. */
+async function messageIn(clone: string, versions: object, ...files: readonly string[]): Promise<string> {
   for (const file of ['src/cli/main.ts', ...files]) {
     await mkdir(dirname(join(clone, file)), { recursive: true });
     await writeFile(join(clone, file), '');
@@ -18,7 +20,7 @@ async function messageIn(clone: string, ...files: readonly string[]): Promise<st
   await writeFile(join(clone, 'bin/compile-cache.js'), await textOf('bin/compile-cache.js'));
   const program = await textOf('bin/plant-store.js');
   const path = join(clone, 'bin/plant-store.js');
-  await writeFile(path, program.replaceAll('process.versions.node', "'20.20.2'"));
+  await writeFile(path, program.replace('= process.versions', `= ${JSON.stringify(versions)}`));
   const { status, stderr } = spawnSync(process.execPath, [path], { encoding: 'utf8' });
   assert.equal(status, 1);
   return stderr;
@@ -26,20 +28,31 @@ async function messageIn(clone: string, ...files: readonly string[]): Promise<st
 
 test('older Node in a clone → says how to install the required version', async () => {
   assert.equal(
-    await messageIn(await freshFolder()),
+    await messageIn(await freshFolder(), OLD_NODE),
     'plant-store: needs Node 24.15 or newer; this is 20.20.2. Run `npm ci --ignore-scripts=false`, which installs it, and start with `npx plant-store`\n',
   );
 });
+
+for (const [node, sqlite] of [
+  ['25.8.0', '3.51.2'],
+  ['24.15.0', undefined],
+] as const)
+  test(`Node ${node} with SQLite ${sqlite} → names the required version of SQLite`, async () => {
+    assert.match(
+      await messageIn(await freshFolder(), { node, sqlite }),
+      /needs a Node with SQLite 3\.51\.3 or newer, .* this is \S+ with SQLite (3\.51\.2|0)\. Run `npm ci /,
+    );
+  });
 
 test('older Node next to the installed one → says how to run that', async () => {
   const folder = await freshFolder();
   const installed = 'node_modules/node/bin/node';
   const command = /`node_modules\/\.bin\/node bin\/plant-store\.js`/;
-  const message = await messageIn(join(folder, 'clone'), installed);
+  const message = await messageIn(join(folder, 'clone'), OLD_NODE, installed);
   assert.match(message, command);
   assert.match(message, /`npx plant-store`/);
   // The PATH cannot contain this folder, so npm and npx do not find the installed Node.
-  const inColon = await messageIn(join(folder, 'a:b'), installed);
+  const inColon = await messageIn(join(folder, 'a:b'), OLD_NODE, installed);
   assert.match(inColon, command);
   assert.match(inColon, /a path without `:`/);
   assert.doesNotMatch(inColon, /npm|npx/);
@@ -49,12 +62,12 @@ test('installed Node of an earlier version → says to install the required one'
   const folder = await freshFolder();
   await mkdir(join(folder, 'node_modules/node/bin'), { recursive: true });
   await symlink(process.execPath, join(folder, 'node_modules/node/bin/node'));
-  assert.match(await messageIn(folder), /npm ci/);
+  assert.match(await messageIn(folder, OLD_NODE), /npm ci/);
 });
 
 test('the minimum Node is the same in all places that name it', async () => {
   const { engines } = JSON.parse(await textOf('package.json'));
-  const [, min] = /^>=(\d+\.\d+)$/.exec(engines.node) ?? [];
+  const [, min] = /^\^(\d+\.\d+) \|\| >=25\.9$/.exec(engines.node) ?? [];
   assert.ok((await textOf('bin/plant-store.js')).includes(`MIN_NODE = '${min}'`));
   assert.ok((await textOf('build/bundle.ts')).includes(`target: 'node${min}'`));
   assert.ok((await textOf('build/package-readme.md')).includes(`Node ${min} or newer`));

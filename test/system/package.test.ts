@@ -151,9 +151,7 @@ describe('the installed program', () => {
   test('older Node → names the required version', async () => {
     const folder = join(installed.folder, 'node_modules', 'plant-store', 'bin');
     const text = await readFile(join(folder, 'plant-store.js'), 'utf8');
-    const old = text
-      .replace('process.versions.node', "'20.1.0'")
-      .replace('process.versions.node', "'20.1.0'");
+    const old = text.replace('= process.versions', "= { node: '20.1.0' }");
     await writeFile(join(folder, 'old.js'), old);
     const failed = await run(process.execPath, ['old.js'], { cwd: folder }).catch((error: unknown) => error);
     assert.ok(failed instanceof Error && 'stderr' in failed);

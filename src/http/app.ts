@@ -53,7 +53,7 @@ interface AppOptions extends Pick<Required<HttpAppOptions>, SharedOptions> {
   /** Called after each response was sent, with the fields of its log line. */
   readonly onAnswered: (request: AnsweredRequest) => void;
   readonly now: () => number;
-  /** Returns the milliseconds of a monotonic clock, for rate limits. */
+  /** Returns the milliseconds of a monotonic clock, for rate limits and the age of cached tokens. */
   readonly monotonicNow: () => number;
   /** Prefix of every path, such as `/v1`; empty for no prefix. */
   readonly basePath: string;
@@ -109,7 +109,7 @@ export function createApp(options: AppOptions): FastifyInstance {
     },
   });
   app.decorateRequest('caller', undefined);
-  app.decorateRequest('tokenConfirmedAt', 0);
+  app.decorateRequest('tokenConfirmedAt', undefined);
   // Reads and writes share one loop budget (handler time per event-loop iteration). Their concurrency limits
   // are separate, so lists still work while a lock or a slow disk blocks writes.
   const waitForLoopBudget = createLoopBudget();
@@ -146,6 +146,7 @@ export function createApp(options: AppOptions): FastifyInstance {
       };
     },
     now,
+    monotonicNow: options.monotonicNow,
     onLookup: metrics.tokenLookedUp,
     audit,
     rejectedTokens: createRejectedTokens(limits.refusedTokenLimit, options.monotonicNow),

@@ -42,10 +42,18 @@ const invalidToken = new ApiError(40101, 'invalid token: unknown, malformed, exp
   'www-authenticate': `${CHALLENGE}, error="invalid_token"`,
 });
 
+/** A time on two clocks: one can be set, the other stands still while the machine sleeps. */
+interface Moment {
+  /** Milliseconds since the epoch. */
+  readonly wall: number;
+  /** Milliseconds of the monotonic clock. */
+  readonly monotonic: number;
+}
+
 declare module 'fastify' {
   interface FastifyRequest {
-    /** Time when the last successful lookup of the token began, in milliseconds since the epoch. */
-    tokenConfirmedAt: number;
+    /** Time when the last successful lookup of the token began. Undefined before the first one. */
+    tokenConfirmedAt: Moment | undefined;
   }
 }
 
@@ -105,8 +113,8 @@ interface Lookup {
   readonly digest: string;
   found: Found;
   readonly answer: Promise<Found>;
-  /** Time when the lookup began, in milliseconds since the epoch: its result may be outdated when it ends. */
-  readonly startedAt: number;
+  /** Time when the lookup began: its result may be outdated when it ends. */
+  readonly startedAt: Moment;
   /** Earliest time to record another use of the token, in milliseconds since the epoch. */
   recordUseFrom: number;
 }
@@ -116,11 +124,10 @@ interface AuthenticationOptions {
   readonly findToken: (digest: Uint8Array, group: LookupGroup) => ReturnType<Store['findToken']>;
   readonly verifyJwt: VerifyJwt | undefined;
   readonly jwtLimitsOf: (group: LookupGroup) => JwtLimits;
-  /**
-   * Returns milliseconds since the epoch. A cached token ages by this clock too, since a monotonic clock stands still
-   * while the machine sleeps.
-   */
+  /** Returns milliseconds since the epoch. */
   readonly now: () => number;
+  /** Returns the milliseconds of a monotonic clock. */
+  readonly monotonicNow: () => number;
   /** Called with true for a token in the cache, and with false for a token that must be verified. */
   readonly onLookup: (wasCached: boolean) => void;
   readonly audit: Audit;
@@ -133,6 +140,7 @@ export function createAuthentication({
   verifyJwt,
   jwtLimitsOf,
   now,
+  monotonicNow,
   onLookup,
   audit,
   rejectedTokens,
@@ -146,13 +154,19 @@ export function createAuthentication({
     sizeCalculation: (_lookup, secret) => Math.max(1, secret.length),
   });
 
-  /** Returns the cached lookup of a token, unless it is too old at this time. A clock that was set back counts as old. */
-  function findFresh(secret: string, at: number): Lookup | undefined {
-    const lookup = lookups.get(secret);
-    return lookup !== undefined && Math.abs(at - lookup.startedAt) < TOKEN_FRESH_MS ? lookup : undefined;
+  /** Returns the milliseconds from a moment to the time `at`, by the clock that shows more. A clock set back shows the change. */
+  function ageOf({ wall, monotonic }: Moment, at: number): number {
+    return Math.max(Math.abs(at - wall), monotonicNow() - monotonic);
   }
 
-  function lookUp(secret: string, digest: string, group: LookupGroup, startedAt: number): Lookup {
+  /** Returns the cached lookup of a token, unless it is too old at this time. */
+  function findFresh(secret: string, at: number): Lookup | undefined {
+    const lookup = lookups.get(secret);
+    return lookup !== undefined && ageOf(lookup.startedAt, at) < TOKEN_FRESH_MS ? lookup : undefined;
+  }
+
+  function lookUp(secret: string, digest: string, group: LookupGroup, at: number): Lookup {
+    const startedAt = { wall: at, monotonic: monotonicNow() };
     const answer = find(secret, digest, group).then((found) => {
       started.found = found;
       return found;
@@ -253,7 +267,8 @@ export function createAuthentication({
     try {
       await known.answer;
     } catch (error: unknown) {
-      if (Math.abs(now() - request.tokenConfirmedAt) >= CONFIRMED_MS) throw error;
+      const { tokenConfirmedAt } = request;
+      if (tokenConfirmedAt === undefined || ageOf(tokenConfirmedAt, now()) >= CONFIRMED_MS) throw error;
       return;
     }
     admit(request, secret, known, scope, now());

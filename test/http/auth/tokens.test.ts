@@ -121,9 +121,10 @@ for (const engine of engines) {
     await Promise.all(instances.map((instance) => instance.close()));
   });
 
-  for (const [change, ms] of [
-    ['passed while the machine slept', TOKEN_FRESH_MS],
-    ['was set back', -DAY],
+  for (const [change, ms, passedMs] of [
+    ['passed while the machine slept', TOKEN_FRESH_MS, 0],
+    ['was set back', -DAY, 0],
+    ['was set back by as much as had passed', 0, TOKEN_FRESH_MS],
   ] as const) {
     test(`token revoked, time ${change} → 401 for the next request, on ${engine.name}`, async (t) => {
       const service = await start(t, engine);
@@ -131,6 +132,7 @@ for (const engine of engines) {
       assert.equal(await statusWith(service, secret), 200);
       await service.store.write({ kind: 'revokeToken', id: token.id, at: service.clock.now });
       service.clock.now += ms;
+      service.clock.monotonic += passedMs;
       assert.equal(await statusWith(service, secret), 401);
       await service.close();
     });

@@ -8,7 +8,7 @@ import {
 } from '../store.ts';
 import { commitBatch, hasOnlyUnkeyedCreations } from './batch.ts';
 import type { Connections } from './connections.ts';
-import { isAcrossShards, isFromServer, mayBeUniqueViolation, toStoreError } from './errors.ts';
+import { isAcrossShards, isFromServer, isUniqueViolation, toStoreError } from './errors.ts';
 import { retryConflicts } from './retry-conflicts.ts';
 import { createNewPlants } from './statements.ts';
 
@@ -82,7 +82,7 @@ export function createCommit(
       await connections.query(createNewPlants(batch));
       return batch.map(() => 'created');
     } catch (error: unknown) {
-      if (!mayBeUniqueViolation(error)) throw error;
+      if (!isUniqueViolation(error)) throw error;
       optimisticFrom = performance.now() + OPTIMISM_PAUSE_MS;
       return undefined;
     }

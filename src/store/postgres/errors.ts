@@ -53,10 +53,10 @@ const DAMAGE_CODES = new Set(['XX001', 'XX002']);
 /** Codes of a server that is not the primary: read-only, starting up or shutting down. */
 const NOT_PRIMARY_CODES = new Set([READ_ONLY, '57P01', '57P02', '57P03']);
 
-/**
- * Codes of a unique violation. XX000 is the internal error that Citus returns for a violation on a worker.
- */
-const UNIQUE_VIOLATION_CODES = new Set(['23505', 'XX000']);
+const UNIQUE_VIOLATION = '23505';
+const INTERNAL_ERROR = 'XX000';
+/** The primary key of plants, with the suffix of a shard on Citus. Servers translate the rest of the message. */
+const PRIMARY_KEY = /\bplants_pkey/;
 
 const FEATURE_NOT_SUPPORTED = '0A000';
 
@@ -107,9 +107,13 @@ export function classOfNotice({ code = '', routine }: Notice): 'doubt' | 'warnin
   return code.startsWith('01') && routine !== 'SyncRepWaitForLSN' ? 'warning' : 'doubt';
 }
 
-/** True if the statement may have violated a unique key. A statement with this error changed nothing. */
-export function mayBeUniqueViolation(error: unknown): boolean {
-  return UNIQUE_VIOLATION_CODES.has(codeOf(error));
+/**
+ * True if a creation violated a unique key. Citus may report a violation on a worker as an internal error. Other internal
+ * errors of a distributed server may come after the commit.
+ */
+export function isUniqueViolation(error: unknown): boolean {
+  const code = codeOf(error);
+  return code === UNIQUE_VIOLATION || (code === INTERNAL_ERROR && PRIMARY_KEY.test(messageOf(error)));
 }
 
 /**

@@ -240,6 +240,23 @@ test('id taken, reported as an internal error (Citus) → idTaken', async (t) =>
   assert.deepEqual(await Promise.all([1n, 2n].map(create)), ['idTaken', 'created']);
 });
 
+test('other internal error of a creation → outcome unknown, and no second statement, which could find its own plant', async (t) => {
+  const { url, store } = await openFresh(t);
+  await execute(
+    url,
+    `CREATE SEQUENCE tries;
+     CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+       PERFORM nextval('tries');
+       RAISE EXCEPTION 'Timed out' USING ERRCODE = 'XX000';
+     END$$;
+     CREATE TRIGGER reject BEFORE INSERT ON plants FOR EACH STATEMENT EXECUTE FUNCTION reject()`,
+  );
+  await assert.rejects(store.write(creation(1n)), (error) => {
+    return error instanceof StoreUnavailable && !(error instanceof NothingStored);
+  });
+  assert.deepEqual(await rowsOf(url, 'SELECT last_value FROM tries'), [{ last_value: '1' }]);
+});
+
 test('two instances insert the same plants optimistically → each plant is created once', async (t) => {
   const url = await postgres.freshUrl(t);
   const ids = Array.from({ length: 100 }, (_, index) => BigInt(index));

@@ -37,6 +37,15 @@ describe('unusable store', { concurrency: 4 }, () => {
     chmodSync(installation.folder, 0o700);
   });
 
+  it('writer thread that ends without an error → does not start; the message says so', async (t) => {
+    const installation = await withOnePlant(t);
+    const script = "import { isMainThread } from 'node:worker_threads'; if (!isMainThread) process.exit(0);";
+    const NODE_OPTIONS = `--import=data:text/javascript,${encodeURIComponent(script)}`;
+    await assertRejected(installation, /: its writer thread ended without an error$/m, {
+      env: { NODE_OPTIONS },
+    });
+  });
+
   const reads = [['check'], ['token', 'list'], ['export', 'alice']];
   for (const [command, place] of reads.flatMap((one) => [[one, 'folder'] as const, [one, 'file'] as const])) {
     it(`${command.join(' ')}: ${place} read-only → rejected with the same message, and leaves no file`, async (t) => {
@@ -196,7 +205,10 @@ async function assertRejected(
 ): Promise<void> {
   const before = readFileSync(installation.file);
   const args = ['serve', '--port', '0', '--admin-port', '0'];
-  const { code, stdout, stderr } = await installation.runProcess(args, { ...options, env: PRODUCTION });
+  const { code, stdout, stderr } = await installation.runProcess(args, {
+    ...options,
+    env: { ...PRODUCTION, ...options.env },
+  });
   assert.equal(code, 1, stdout);
   assert.match(stderr, /^plant-store: .*\n$/);
   assert.match(stderr, reason);

@@ -72,7 +72,8 @@ async function startWorker(file: string): Promise<Worker> {
 }
 
 async function untilReady(worker: Worker): Promise<void> {
-  for await (const [message] of on(worker, 'message')) if (isOfWriter(message)) return;
+  for await (const [message] of on(worker, 'message', { close: ['exit'] })) if (isOfWriter(message)) return;
+  throw new Error('its writer thread ended without an error');
 }
 
 /**

@@ -6,7 +6,7 @@ import { rm, writeFile } from 'node:fs/promises';
 import type { Socket } from 'node:net';
 import { join } from 'node:path';
 import { describe, type TestContext, test } from 'node:test';
-import { setTimeout as sleep } from 'node:timers/promises';
+import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import { Connections } from '../../../src/store/postgres/connections.ts';
 import { watchTimelines } from '../../../src/store/postgres/host/sessions.ts';
 import type { Connection } from '../../../src/store/postgres/statements.ts';
@@ -585,11 +585,26 @@ test('the process stood still for longer than the timeouts → the answer counts
   const before = await processOf(connections);
   const rows = await connections.use((connection) => {
     const answer = connection.query({ text: 'SELECT 1 AS one' });
-    Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, 1_000);
+    standStill(1_000);
     return answer;
   });
   assert.deepEqual(rows, [{ one: 1 }]);
   assert.equal(await processOf(connections), before);
+});
+
+test('the process stood still while a statement waited for a connection → it gets one', async (t) => {
+  const options = { ...patient, acquireTimeoutMs: 500 };
+  const connections = new Connections(await postgres.freshUrl(t), options);
+  t.after(() => connections.close());
+  await connections.query({ text: 'SELECT 1' });
+  const first = connections.query({ text: 'SELECT pg_sleep(0.1)' });
+  const second = connections.query({ text: 'SELECT 2 AS two' });
+  await until(() => connections.count().waiting === 1);
+  // Timers run before the sockets are read.
+  await setImmediate();
+  standStill(1_500);
+  await first;
+  assert.deepEqual(await second, [{ two: 2 }]);
 });
 
 test('a certificate file of the URL is away while requests wait → they are rejected, and later ones succeed', async (t) => {
@@ -621,3 +636,8 @@ test('a certificate file of the URL is away while requests wait → they are rej
   await connections.query({ text: 'SELECT 1' });
   assert.deepEqual(connections.count(), { idle: 1, busy: 0, waiting: 0 });
 });
+
+/** Blocks the process, as a suspension does. */
+function standStill(ms: number): void {
+  Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);
+}

@@ -13,6 +13,12 @@ function asOwnClient<T extends pg.ClientBase>(client: T): T & Client {
 /** Milliseconds without new connections after the server rejected one. */
 const GROWTH_PAUSE_MS = 1_000;
 
+/**
+ * A timer that is late by this many milliseconds shows that the process was suspended or busy. Requests then wait as long
+ * again for a client.
+ */
+const LATE_MS = 250;
+
 /** The connections to one host. */
 export class HostPool extends pg.Pool {
   /** The clients taken. */
@@ -60,9 +66,10 @@ export class HostPool extends pg.Pool {
    * server was silent on one of them: each would let a request wait for the whole timeout.
    */
   async take(deadline: number): Promise<PooledClient> {
+    let until = deadline;
     for (let late: unknown; ; ) {
       try {
-        const client = await this.#next(deadline, late);
+        const client = await this.#next(until, late);
         if (this.answers(client)) {
           this.#taken.add(client);
           return client;
@@ -73,7 +80,10 @@ export class HostPool extends pg.Pool {
       } catch (error: unknown) {
         // At first, those that are connecting count too.
         const mayConnect = late === undefined && isOutOfConnections(error) && this.totalCount > 0;
-        if (performance.now() >= deadline || !(mayConnect || this.isBusy(error))) throw error;
+        const now = performance.now();
+        // After a suspension, timers fire before the answers that free the clients are read.
+        if (until === deadline && now > deadline + LATE_MS) until = now + LATE_MS;
+        if (now >= until || !(mayConnect || this.isBusy(error))) throw error;
         if (isLoginRejected(error)) this.#pauseGrowth();
         late = error;
       }

@@ -113,6 +113,7 @@ export function createHttpApp(options: HttpAppOptions): FastifyInstance {
         tls,
         connections,
         waitToParse: createLoopBudget(PARSER_BUDGET_MS),
+        waitToReject: createLoopBudget(),
         reportRejection,
         onClosed: (response) => {
           noteSendError(log, response);

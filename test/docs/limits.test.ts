@@ -46,7 +46,8 @@ import { BUFFERED_LIST_BYTES } from '../../src/http/plants/buffered-list.ts';
 import { CONCURRENT_BUFFERED_LISTS, RECHECK_MS, STREAM_BYTES } from '../../src/http/plants/list-plants.ts';
 import { FIRST_PAGE_PLANTS, PAGE_BYTES } from '../../src/http/plants/pagination.ts';
 import { MAX_DISCARDED_BYTES, STALLED_TICKS } from '../../src/http/protocol/connection/connection-options.ts';
-import { MAX_UNPARSED_BYTES, TICK_MS } from '../../src/http/protocol/connection/connection-registry.ts';
+import { TICK_MS } from '../../src/http/protocol/connection/connection-registry.ts';
+import { MAX_UNPARSED_BYTES } from '../../src/http/protocol/connection/input-limit.ts';
 import { LINGER_MS } from '../../src/http/protocol/connection/linger.ts';
 import {
   CHUNKED_SLICE_BYTES,

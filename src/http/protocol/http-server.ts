@@ -25,6 +25,7 @@ interface HttpServerOptions {
   readonly tls: Tls | undefined;
   readonly connections: ConnectionRegistry;
   readonly waitToParse: HttpConnectionOptions['waitToParse'];
+  readonly waitToReject: HttpConnectionOptions['waitToReject'];
   readonly reportRejection: HttpConnectionOptions['reportRejection'];
   readonly onClosed: HttpConnectionOptions['onClosed'];
   /** Called when a TLS handshake failed, before any request. */
@@ -47,7 +48,7 @@ const LONGEST_TIMER_MS = 2 ** 31 - 1;
  * Creates an HTTP/1.1 server that dispatches the requests of a connection one by one. It does not listen yet.
  */
 export function createHttpServer(handler: RequestListener, options: HttpServerOptions): Server {
-  const { limits, tls, connections, waitToParse, reportRejection, onClosed, onHandshakeFailed } = options;
+  const { limits, tls, connections, onHandshakeFailed } = options;
   const serverOptions = {
     maxHeaderSize: limits.headerLimit,
     // Switches off Node's timeouts. The classes Connection and ConnectionRegistry count all timeouts, in ticks.
@@ -71,9 +72,10 @@ export function createHttpServer(handler: RequestListener, options: HttpServerOp
     timeouts,
     handle: handler,
     sharesInput: tls === undefined,
-    waitToParse,
-    reportRejection,
-    onClosed,
+    waitToParse: options.waitToParse,
+    waitToReject: options.waitToReject,
+    reportRejection: options.reportRejection,
+    onClosed: options.onClosed,
     onIdle: () => connections.noteIdle(),
     onInputCounted: (connection, bytes) => connections.countInput(connection, bytes),
   };

@@ -10,16 +10,12 @@ import { loadConfig } from '../../../src/config.ts';
 import { BatchedResponse } from '../../../src/http/batched-response.ts';
 import { renderRawError, toApiError } from '../../../src/http/error-response.ts';
 import {
-  type InputHolder,
   MAX_DISCARDED_BYTES,
   STALLED_TICKS,
 } from '../../../src/http/protocol/connection/connection-options.ts';
-import {
-  ConnectionRegistry,
-  MAX_UNPARSED_BYTES,
-  TICK_MS,
-} from '../../../src/http/protocol/connection/connection-registry.ts';
+import { ConnectionRegistry, TICK_MS } from '../../../src/http/protocol/connection/connection-registry.ts';
 import { Connection } from '../../../src/http/protocol/connection/http-connection.ts';
+import { MAX_UNPARSED_BYTES } from '../../../src/http/protocol/connection/input-limit.ts';
 import { readSendQueues } from '../../../src/http/protocol/connection/kernel-send-queue.ts';
 import { LINGER_MS } from '../../../src/http/protocol/connection/linger.ts';
 import { MAX_FIELDS } from '../../../src/http/protocol/connection/message-framing.ts';
@@ -227,6 +223,7 @@ test('socket that no server of Node has set up → an error', async () => {
     handle: () => undefined,
     sharesInput: false,
     waitToParse: () => undefined,
+    waitToReject: () => undefined,
     reportRejection: (error: unknown) => renderRawError(toApiError(error), {}),
     onClosed: () => undefined,
     onIdle: () => undefined,
@@ -365,96 +362,6 @@ test('response that takes longer than the keep-alive timeout → its connection 
   connection?.tick();
   wire.send(REQUEST);
   assert.equal(await statusOf(wire), 200);
-});
-
-test('input above the limit → that which waits longest is rejected, until the rest is within the limit', () => {
-  const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
-  const rejected: string[] = [];
-  const [a, b, c, d] = ['a', 'b', 'c', 'd'].map((name) => holderOf({ rejected, name }));
-  assert.ok(a && b && c && d);
-  connections.countInput(a, 1);
-  connections.countInput(b, 2);
-  connections.countInput(c, MAX_UNPARSED_BYTES - 3);
-  // One that ends and begins again waits from then on.
-  connections.countInput(a, 0);
-  connections.countInput(a, 1);
-  connections.countInput(b, 1);
-  connections.countInput(d, 1);
-  assert.deepEqual(rejected, []);
-  connections.countInput(d, 2);
-  assert.deepEqual(rejected, ['b']);
-  connections.countInput(d, MAX_UNPARSED_BYTES);
-  assert.deepEqual(rejected, ['b', 'c', 'a']);
-  connections.countInput(a, 1);
-  assert.deepEqual(rejected, ['b', 'c', 'a', 'd']);
-  connections.countInput(a, MAX_UNPARSED_BYTES + 1);
-  assert.deepEqual(rejected, ['b', 'c', 'a', 'd', 'a'], 'even alone');
-  connections.countInput(a, MAX_UNPARSED_BYTES);
-  assert.equal(rejected.length, 5, 'rejected input does not count');
-});
-
-test('input above the limit → that which waits for the service is rejected last', () => {
-  const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
-  const rejected: string[] = [];
-  const [pipeline, headers, body] = (
-    [
-      ['pipeline', false],
-      ['headers', true],
-      ['body', true],
-    ] as const
-  ).map(([name, waitsForClient]) => holderOf({ rejected, name, waitsForClient }));
-  assert.ok(pipeline && headers && body);
-  connections.countInput(pipeline, 2);
-  connections.countInput(headers, MAX_UNPARSED_BYTES - 2);
-  connections.countInput(body, 1);
-  assert.deepEqual(rejected, ['headers']);
-  connections.countInput(body, MAX_UNPARSED_BYTES);
-  assert.deepEqual(rejected, ['headers', 'body']);
-  connections.countInput(pipeline, MAX_UNPARSED_BYTES + 1);
-  assert.deepEqual(rejected, ['headers', 'body', 'pipeline']);
-});
-
-test('input that waits for the service above the limit → that of the address with the most is rejected first', () => {
-  const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
-  const rejected: string[] = [];
-  const [other, flood, more, last] = (
-    [
-      ['other', '192.0.2.1'],
-      ['flood', '192.0.2.2'],
-      ['more', '192.0.2.2'],
-      ['last', '192.0.2.1'],
-    ] as const
-  ).map(([name, address]) => holderOf({ rejected, name, address, waitsForClient: false }));
-  assert.ok(other && flood && more && last);
-  connections.countInput(other, 10);
-  connections.countInput(flood, 10);
-  connections.countInput(more, MAX_UNPARSED_BYTES - 20);
-  connections.countInput(last, 1);
-  assert.deepEqual(rejected, ['flood']);
-  connections.countInput(last, MAX_UNPARSED_BYTES);
-  assert.deepEqual(rejected, ['flood', 'other', 'last'], 'the oldest of the address that has the most now');
-});
-
-test('one input above the limit takes the memory of thousands → all are rejected, however many', () => {
-  const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
-  const rejected: string[] = [];
-  const count = 20_000;
-  for (let index = 0; index < count; index += 1) {
-    const holder: InputHolder = {
-      address: undefined,
-      waitsForClient: true,
-      // As a connection does.
-      rejectInput: () => {
-        connections.countInput(holder, 0);
-        rejected.push(String(index));
-      },
-    };
-    connections.countInput(holder, 1);
-  }
-  const large = holderOf({ rejected, name: 'large', waitsForClient: false });
-  connections.countInput(large, MAX_UNPARSED_BYTES);
-  assert.equal(rejected.length, count);
-  assert.equal(rejected.includes('large'), false);
 });
 
 for (const [what, sent] of [
@@ -888,6 +795,7 @@ test('more unsent bytes than the limit → the connection that stalls longest is
     tls: undefined,
     connections,
     waitToParse: () => undefined,
+    waitToReject: () => undefined,
     reportRejection: (error) => renderRawError(toApiError(error), {}),
     onClosed: (response) => {
       if (!response.writableFinished) closed.push(response.req.url);
@@ -1104,18 +1012,6 @@ test('headers without the body above the limit on their memory, tiny ones → 50
 /** A connection from the address of the clients whose input begins to wait last, so that it is rejected last. */
 const LATER = { address: '127.0.0.1', rejectInput: () => assert.fail(), waitsForClient: false };
 
-interface HolderOptions {
-  readonly name: string;
-  readonly rejected: Pick<string[], 'push'>;
-  readonly address?: string;
-  readonly waitsForClient?: boolean;
-}
-
-/** Returns a connection that notes its name when its input is rejected. */
-function holderOf({ name, rejected, address, waitsForClient = true }: HolderOptions): InputHolder {
-  return { address, waitsForClient, rejectInput: () => void rejected.push(name) };
-}
-
 /** Responds when the request has arrived, or to its error. */
 function answerOrReceive(request: IncomingMessage, response: ServerResponse): void {
   assert.ok(response instanceof BatchedResponse);
@@ -1200,6 +1096,7 @@ function listenerOf(
     tls,
     connections,
     waitToParse: () => undefined,
+    waitToReject: () => undefined,
     reportRejection: (error) => renderRawError(toApiError(error), {}),
     onClosed: () => undefined,
     onHandshakeFailed: () => undefined,

@@ -37,6 +37,7 @@ async function sendToBusyServer(t: TestContext, bytes: string) {
     },
     {
       ...{ limits, tls: undefined, connections },
+      waitToReject: () => undefined,
       waitToParse: () => (isBusy ? new Promise((resolve) => turns.push(resolve)) : undefined),
       reportRejection: (error) => renderRawError(toApiError(error), {}),
       onClosed: () => undefined,

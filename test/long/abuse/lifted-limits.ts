@@ -113,7 +113,7 @@ export const LIFTED: readonly LiftedLimit[] = [
     breaks: /memory/,
     edits: [
       {
-        file: 'src/http/protocol/connection/connection-registry.ts',
+        file: 'src/http/protocol/connection/input-limit.ts',
         from: 'MAX_UNPARSED_BYTES = 16 * 1024',
         to: 'MAX_UNPARSED_BYTES = 2 ** 20',
       },
@@ -125,14 +125,9 @@ export const LIFTED: readonly LiftedLimit[] = [
     breaks: /failures/,
     edits: [
       {
-        file: 'src/http/protocol/connection/connection-registry.ts',
-        from: 'of this.#inputs) {',
-        to: 'of [...this.#inputs].reverse()) {',
-      },
-      {
-        file: 'src/http/protocol/connection/connection-registry.ts',
-        from: 'this.#rejectInputs(({ waitsForClient }) => waitsForClient);',
-        to: '',
+        file: 'src/http/protocol/connection/input-limit.ts',
+        from: 'if (grows) this.#rejectExcess();',
+        to: 'if (grows && this.#bytes > MAX_UNPARSED_BYTES) this.#reject(connection);',
       },
     ],
   },

@@ -31,6 +31,8 @@ export interface HttpConnectionOptions {
    * resolves when they may.
    */
   readonly waitToParse: (address: string | undefined) => Promise<void> | undefined;
+  /** The same for the error response to a connection from this address. */
+  readonly waitToReject: (address: string | undefined) => Promise<void> | undefined;
   /** Called once for each dispatched request, after its response was sent or its connection was lost. */
   readonly onClosed: (response: BatchedResponse) => void;
   /** Called when the connection has become idle again after a request. */

@@ -1,6 +1,7 @@
 import type { Socket } from 'node:net';
 import { type InputHolder, STALLED_TICKS } from './connection-options.ts';
 import { Connection, nextWaitRank } from './http-connection.ts';
+import { InputLimit } from './input-limit.ts';
 import { readSendQueues } from './kernel-send-queue.ts';
 
 /** Length of a tick in milliseconds. All timeouts have this resolution. */
@@ -17,12 +18,6 @@ const QUEUE_READ_TICKS = 2;
  * new connections.
  */
 const FREED_SHARE = 0.01;
-
-/**
- * Max counted bytes of input of all connections: pipelined requests, bodies that are not accepted yet, and
- * incomplete request lines, headers and trailers.
- */
-export const MAX_UNPARSED_BYTES = 16 * 1024 * 1024;
 
 /** A TLS handshake in progress. */
 interface Handshake {
@@ -46,10 +41,7 @@ export class ConnectionRegistry {
   readonly #handshakes = new Map<string, Handshake>();
   readonly #empty = Promise.withResolvers<void>();
   readonly #timer: NodeJS.Timeout;
-  /** Counted bytes of input, in the order in which they began to wait. */
-  readonly #inputs = new Map<InputHolder, number>();
-  /** Sum of `#inputs`. */
-  #unparsed = 0;
+  readonly #inputs = new InputLimit();
   #ticks = 0;
   #rejected = 0;
   #closedIncomplete = 0;
@@ -134,50 +126,9 @@ export class ConnectionRegistry {
     this.#hasNoneWaiting = false;
   }
 
-  /**
-   * Sets the counted bytes of input of a connection. When they grow above the limit, rejects inputs, the oldest first: before
-   * all others those of connections that wait for their clients, so that a client that sends a part of a request and then
-   * nothing cannot take the memory from others; then those of the address with the most bytes.
-   */
+  /** Sets the counted bytes of input of a connection. Rejects inputs above the limit. */
   countInput(connection: InputHolder, bytes: number): void {
-    const before = this.#unparsed;
-    this.#setInput(connection, bytes);
-    // A rejected connection counts its input as 0 during `#rejectInputs`.
-    if (this.#unparsed <= before || !this.#isOverInputLimit) return;
-    this.#rejectInputs(({ waitsForClient }) => waitsForClient);
-    if (!this.#isOverInputLimit) return;
-    const heaviest = this.#heaviestAddress();
-    this.#rejectInputs(({ address }) => address === heaviest);
-    this.#rejectInputs(() => true);
-  }
-
-  get #isOverInputLimit(): boolean {
-    return this.#unparsed > MAX_UNPARSED_BYTES;
-  }
-
-  /** Rejects inputs until the others are within the limit. */
-  #rejectInputs(applies: (connection: InputHolder) => boolean): void {
-    for (const [oldest] of this.#inputs) {
-      if (!this.#isOverInputLimit) return;
-      if (!applies(oldest)) continue;
-      this.#setInput(oldest, 0);
-      oldest.rejectInput();
-    }
-  }
-
-  /** Returns the address whose connections have the most counted bytes of input. */
-  #heaviestAddress(): string | undefined {
-    const bytesOf = new Map<string | undefined, number>();
-    for (const [{ address }, bytes] of this.#inputs)
-      bytesOf.set(address, (bytesOf.get(address) ?? 0) + bytes);
-    const max = Math.max(...bytesOf.values());
-    return bytesOf.entries().find(([, bytes]) => bytes === max)?.[0];
-  }
-
-  #setInput(connection: InputHolder, bytes: number): void {
-    this.#unparsed += bytes - (this.#inputs.get(connection) ?? 0);
-    if (bytes === 0) this.#inputs.delete(connection);
-    else this.#inputs.set(connection, bytes);
+    this.#inputs.count(connection, bytes);
   }
 
   add(connection: Connection): void {

@@ -89,13 +89,29 @@ export class Connection {
    * sends an error response to the client and closes the connection.
    */
   fail(error: unknown): void {
-    if (this.#isClosing || this.#error !== undefined || this.socket.destroyed) return;
+    if (this.#noteError(error)) this.#reportError();
+  }
+
+  /** Stops parsing now, and reports the error when the event loop has time: thousands of connections may fail together. */
+  #failInTurn(error: unknown): void {
+    if (!this.#noteError(error)) return;
+    const turn = this.#options.waitToReject(this.address);
+    if (turn === undefined) this.#reportError();
+    else void turn.then(() => this.#reportError());
+  }
+
+  /** Returns false if the connection has an error already, or is closed. */
+  #noteError(error: unknown): boolean {
+    if (this.#isClosing || this.#error !== undefined || this.socket.destroyed) return false;
     const last = this.#next ?? this.#current;
     if (!last?.isIncomplete) this.#error = error;
-    else if (last.receiveError === undefined) {
-      last.receiveError = error;
-      last.onReceiveError?.(error);
-    }
+    else last.receiveError ??= error;
+    return true;
+  }
+
+  #reportError(): void {
+    const last = this.#next ?? this.#current;
+    if (last?.receiveError !== undefined) last.onReceiveError?.(last.receiveError);
     this.#advance();
   }
 
@@ -104,7 +120,7 @@ export class Connection {
     const kept = this.#unparsed.takeAndUncount();
     // Between two messages, the error belongs to the first request that was kept.
     if (kept.length > 0 && !this.#framing.isInMessage) this.#framing.isHead = isHeadRequest(kept);
-    this.fail(TOO_MUCH_INPUT);
+    this.#failInTurn(TOO_MUCH_INPUT);
   }
 
   /** True while the connection waits for bytes of its client: of a request, its headers or its body. */
@@ -153,7 +169,7 @@ export class Connection {
     if (this.isIdle && this.#isUsed) {
       if (this.#ticks > timeouts.idle) this.#close();
     } else if (this.#isReceiving() && this.#ticks > this.#receiveLimit()) {
-      this.fail(TOO_SLOW);
+      this.#failInTurn(TOO_SLOW);
     }
   }
 

@@ -438,7 +438,11 @@ const slowness: readonly Attack[] = [
     sends: [
       `GET / HTTP/1.1\r\n${HOST}`,
       `POST /plants HTTP/1.1\r\n${TOKEN}${JSON_TYPE}Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n`,
-    ].map((begin) => ({ steps: [{ send: `${begin}X-Long: ${'x'.repeat(15_000)}` }] })),
+    ]
+      .map((begin) => `${begin}X-Long: ${'x'.repeat(15_000)}`)
+      // Small ones fill the rest of the memory.
+      .concat(`GET / HTTP/1.1\r\n${HOST}X: ${'x'.repeat(UNCOUNTED_INPUT_BYTES)}`)
+      .map((send) => ({ steps: [{ send }] })),
     reads: 'all',
     seconds: 25,
     // 6,000 idle connections take about 125 MiB. The last of them are made after some seconds.

@@ -126,8 +126,13 @@ export const LIFTED: readonly LiftedLimit[] = [
     edits: [
       {
         file: 'src/http/protocol/connection/input-limit.ts',
-        from: 'if (grows) this.#rejectExcess();',
-        to: 'if (grows && this.#bytes > MAX_UNPARSED_BYTES) this.#reject(connection);',
+        from: 'of this.#ofClients) {',
+        to: 'of [...this.#inputs.keys()].reverse()) {',
+      },
+      {
+        file: 'src/http/protocol/connection/input-limit.ts',
+        from: 'if (oldest.waitsForClient)',
+        to: 'if (oldest !== undefined)',
       },
     ],
   },

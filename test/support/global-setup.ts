@@ -1,6 +1,10 @@
+import { existsSync } from 'node:fs';
 import { join } from 'node:path';
 import { COMPLETE_COVERAGE } from './complete-coverage.ts';
 import { type PostgresServer, startPostgres } from './servers/postgres-server.ts';
+
+/** Made by `npm ci`, so a clone with copied dependencies lacks it. */
+const API_REFERENCE = join(import.meta.dirname, '../../src/http/api-reference.js.gz');
 
 let server: PostgresServer | undefined;
 
@@ -14,6 +18,8 @@ export async function globalSetup(): Promise<void> {
     process.env.NODE_DISABLE_COMPILE_CACHE = '1';
     process.env.NODE_OPTIONS = `${process.env.NODE_OPTIONS ?? ''} ${COMPLETE_COVERAGE}`;
   } else process.env.NODE_COMPILE_CACHE ??= join(import.meta.dirname, '../../node_modules/.cache/compiled');
+  if (!existsSync(API_REFERENCE))
+    throw new Error('src/http/api-reference.js.gz is missing: run `npm run dependencies`');
   if (process.env.TEST_DATABASE_URL) return;
   // Disables fsync: test data need not survive a crash, and every new database would wait for the disk.
   server = await startPostgres(['fsync = off', 'full_page_writes = off']);

@@ -99,7 +99,8 @@ export function createHttpServer(handler: RequestListener, options: HttpServerOp
   server.on('checkExpectation', take);
   server.on('clientError', (error, socket) => {
     const connection = known.get(socket);
-    if (connection !== undefined) connection.fail(error);
+    // Node closes no socket for which this event has a listener, and no response after an invalid TLS record.
+    if (connection !== undefined) connection.destroy();
     else {
       onHandshakeFailed(error);
       socket.destroy();

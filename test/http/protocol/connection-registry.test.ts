@@ -136,6 +136,28 @@ test('TLS: connection at the limit → a stalled handshake is closed for it; wit
   assert.equal((await wire.answer())?.status, 200, 'after its handshake a client may close its sending side');
 });
 
+for (const [when, request] of [
+  ['while its request is executed', HELD_REQUEST],
+  ['while its request arrives', HELD_REQUEST.slice(0, -2)],
+  ['while it is idle', ''],
+] as const)
+  test(`TLS: client sends a record that is not encrypted, ${when} → the connection is closed`, async (t) => {
+    const { held, handler } = holdRequests();
+    const { connections, silent } = await beginHandshake(t, limits.maxConnections, handler);
+    const client = connectTls({ socket: silent, rejectUnauthorized: false }).on('error', () => undefined);
+    await once(client, 'secureConnect');
+    // An answered request first: the handshake is then complete on both sides.
+    client.write(REQUEST);
+    await once(client, 'data');
+    if (request !== '') client.write(request);
+    if (request === HELD_REQUEST) await until(() => held.length === 1);
+    const closed = Promise.all(held.map((response) => once(response, 'close')));
+    silent.write(Buffer.from('150303000228', 'hex'));
+    silent.write(Buffer.alloc(64));
+    await closed;
+    await until(() => connections.size === 0);
+  });
+
 test('TLS: connection at the limit → a handshake of STALLED_TICKS is closed for it, a shorter one is not', async (t) => {
   t.mock.timers.enable({ apis: ['setInterval'] });
   const { connections, silent } = await beginHandshake(t, 1);

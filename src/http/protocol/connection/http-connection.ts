@@ -42,7 +42,7 @@ export class Connection {
    */
   #next: BatchedResponse | undefined;
   #current: BatchedResponse | undefined;
-  /** Parser or socket error that belongs to no request. */
+  /** Error of the parser or a limit that belongs to no request. */
   #error: unknown;
   /** True once the first byte of the connection has arrived. */
   #isUsed = false;
@@ -85,7 +85,7 @@ export class Connection {
   }
 
   /**
-   * Reports a parser or socket error to the request that is still being received. Without such a request,
+   * Reports a parser error or a limit to the request that is still being received. Without such a request,
    * sends an error response to the client and closes the connection.
    */
   fail(error: unknown): void {
@@ -318,7 +318,7 @@ export class Connection {
   }
 
   /**
-   * Dispatches the next request. After a parser or socket error, sends the error response and closes the
+   * Dispatches the next request. After an error of the parser or a limit, sends the error response and closes the
    * connection.
    */
   #advance(): void {

@@ -3,7 +3,7 @@ import assert from 'node:assert/strict';
 import { randomBytes } from 'node:crypto';
 import { once } from 'node:events';
 import { rm, writeFile } from 'node:fs/promises';
-import type { Socket } from 'node:net';
+import { createServer, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { describe, type TestContext, test } from 'node:test';
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
@@ -14,6 +14,7 @@ import { inTransaction } from '../../../src/store/postgres/transaction.ts';
 import { NothingStored, StoreUnavailable, type TimelineRegression } from '../../../src/store/store.ts';
 import { execute, freshFolder, postgres } from '../../support/engines.ts';
 import { PATIENCE_MS, until } from '../../support/patience.ts';
+import { listenOnFreePort } from '../../support/servers/free-port.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
 
 /** One connection through a proxy. Its server process shows whether it was replaced. */
@@ -606,6 +607,23 @@ test('the process stood still while a statement waited for a connection → it g
   await first;
   assert.deepEqual(await second, [{ two: 2 }]);
 });
+
+for (const [what, bytes] of [
+  ['asks for a login by GSSAPI', '520000000800000007'],
+  ['sends a message that is too short', '5200000004'],
+] as const)
+  test(`a server that ${what} → StoreUnavailable`, async (t) => {
+    const server = createServer((socket) => {
+      socket.on('error', () => undefined).once('data', () => socket.write(Buffer.from(bytes, 'hex')));
+    });
+    t.after(() => server.close());
+    const url = `postgres://postgres@127.0.0.1:${await listenOnFreePort(server)}/plants`;
+    const connections = new Connections(url, patient);
+    t.after(() => connections.close());
+    await assert.rejects(connections.query({ text: 'SELECT 1' }), (error) => {
+      return error instanceof StoreUnavailable && /unreadable message of the server/.test(error.message);
+    });
+  });
 
 test('a certificate file of the URL is away while requests wait → they are rejected, and later ones succeed', async (t) => {
   const url = await postgres.freshUrl(t);

@@ -1,6 +1,7 @@
 import { Socket } from 'node:net';
 import type { Duplex } from 'node:stream';
 import pg from 'pg';
+import { messageOf } from '../../../thrown-errors.ts';
 import type { Row } from '../../rows.ts';
 import { type ConnectionOptions, StoreUnavailable, type TimelineRegression } from '../../store.ts';
 
@@ -27,6 +28,7 @@ export class Client extends pg.Client {
   constructor(config?: pg.ClientConfig) {
     super(config);
     this.#stream = this.connection.stream;
+    reportUnreadable(this.connection);
     // Closes the socket if a login fails on the client's side. pg leaves the socket open until the server
     // closes it after a minute.
     this.connection.on('error', () => this.destroy());
@@ -83,6 +85,28 @@ export class Client extends pg.Client {
       }, ANSWER_GRACE_MS);
     }, ms);
   }
+}
+
+/**
+ * Makes a connection fail if pg cannot read a message of the server, as a request for a login by GSSAPI. pg throws in the
+ * listener of the socket, which would end the process. Throws a TypeError if pg does not read as this function expects.
+ */
+function reportUnreadable(connection: pg.Connection): void {
+  const attach: unknown = Reflect.get(connection, 'attachListeners');
+  if (typeof attach !== 'function') throw new TypeError('pg attaches no listeners to its socket');
+  Reflect.set(connection, 'attachListeners', (stream: Duplex) => {
+    Reflect.apply(attach, connection, [stream]);
+    const [read] = stream.listeners('data');
+    if (read === undefined) throw new TypeError('pg does not listen to its socket');
+    stream.removeAllListeners('data').on('data', (bytes: Buffer) => {
+      try {
+        Reflect.apply(read, stream, [bytes]);
+      } catch (error: unknown) {
+        const reason = `unreadable message of the server: ${messageOf(error)}`;
+        connection.emit('error', new Error(reason, { cause: error }));
+      }
+    });
+  });
 }
 
 /** A socket that fails instead of connecting. */

@@ -77,12 +77,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   const { log } = serviceLog;
   const audit = createAudit(log);
   const { close: closeStoreLog, ...storeEvents } = logStore(log);
-  const tls = openTls(config.tlsCert, config.tlsKey, (mode) =>
-    log.event('every user can read the TLS key file; set its mode to 640 or 600', {
-      file: config.tlsKey,
-      mode,
-    }),
-  );
+  const tls = openTls(config.tlsCert, config.tlsKey, log);
   const addresses = [addressOf(config, 'host', 'port'), addressOf(config, 'adminHost', 'adminPort')] as const;
   await rejectUnlessFree(...addresses);
   const tracing = traces ? await loadTracing(log) : undefined;

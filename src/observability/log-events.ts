@@ -39,6 +39,11 @@ export const logEvents = {
     ['warn', 'maxFiles', 'maxConnections'],
   'plain HTTP on a non-loopback address; use TLS or a proxy with TLS': ['warn', 'host'],
   'every user can read the TLS key file; set its mode to 640 or 600': ['warn', 'file', 'mode'],
+  'the certificate is not valid now, so clients reject it; renew it, or correct the clock': [
+    'warn',
+    'validFrom',
+    'validTo',
+  ],
   'the certificate was reloaded': ['info', 'validTo'],
   'the certificate could not be reloaded, so the previous one stays in use; correct the files and send SIGHUP again':
     ['error', 'err'],

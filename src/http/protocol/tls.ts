@@ -1,6 +1,7 @@
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { readFileSync, statSync } from 'node:fs';
 import type { Server, ServerOptions } from 'node:https';
+import type { EventLog } from '../../observability/log-events.ts';
 import { messageOf, OperatorError } from '../../thrown-errors.ts';
 
 /**
@@ -39,17 +40,13 @@ export interface Tls {
 
 /**
  * Reads the certificate and its key. Returns undefined if no files are configured. Throws CertificateInvalid
- * if the files cannot be used. If every user can read the key file, calls `onExposed` with the file's mode.
- * `reload` repeats this check.
+ * if the files cannot be used. Logs a warning if the certificate is not valid now, or every user can read the key file.
+ * `reload` repeats these checks.
  */
-export function openTls(
-  certFile: string,
-  keyFile: string,
-  onExposed: (mode: string) => void,
-): Tls | undefined {
+export function openTls(certFile: string, keyFile: string, log: EventLog): Tls | undefined {
   if (certFile === '') return undefined;
   let pair = readPair(certFile, keyFile);
-  reportExposed(keyFile, onExposed);
+  warn(log, keyFile, pair);
   // Loads `node:https` only for TLS. An `import` at the top of the file would load it in every command.
   const { createServer } = process.getBuiltinModule('node:https');
   const servers = new Set<Server>();
@@ -61,14 +58,19 @@ export function openTls(
     },
     reload: () => {
       pair = readPair(certFile, keyFile);
-      reportExposed(keyFile, onExposed);
+      warn(log, keyFile, pair);
       for (const server of servers) server.setSecureContext({ ...pair, ...SETTINGS });
     },
     expiresAt: () => new X509Certificate(pair.cert).validToDate,
   };
 }
 
-function readPair(certFile: string, keyFile: string): { readonly cert: Buffer; readonly key: Buffer } {
+interface Pair {
+  readonly cert: Buffer;
+  readonly key: Buffer;
+}
+
+function readPair(certFile: string, keyFile: string): Pair {
   const cert = read(certFile);
   const key = read(keyFile);
   const certificate = parse(`${certFile} must be a certificate in PEM`, () => new X509Certificate(cert));
@@ -98,10 +100,22 @@ function read(file: string): Buffer {
   }
 }
 
-function reportExposed(keyFile: string, onExposed: (mode: string) => void): void {
+function warn(log: EventLog, keyFile: string, { cert }: Pair): void {
+  const { validFromDate, validToDate } = new X509Certificate(cert);
+  const now = Date.now();
+  if (now < validFromDate.getTime() || now > validToDate.getTime()) {
+    log.event('the certificate is not valid now, so clients reject it; renew it, or correct the clock', {
+      validFrom: validFromDate.toISOString(),
+      validTo: validToDate.toISOString(),
+    });
+  }
   // A group may read it: under systemd a group is how the temporary user reaches the key.
   // Windows has no file modes, so there is nothing to check.
   if (process.getuid === undefined) return;
   const { mode } = statSync(keyFile);
-  if ((mode & 0o004) !== 0) onExposed((mode & 0o777).toString(8));
+  if ((mode & 0o004) === 0) return;
+  log.event('every user can read the TLS key file; set its mode to 640 or 600', {
+    file: keyFile,
+    mode: (mode & 0o777).toString(8),
+  });
 }

@@ -172,11 +172,7 @@ test('TLS: connection at the limit → a handshake of STALLED_TICKS is closed fo
 
 test('TLS: more requests on a connection than TLS records that one request may have → accepted', async (t) => {
   const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
-  const listener = listenerOf(
-    t,
-    connections,
-    openTls(CERTIFICATE, KEY, () => undefined),
-  );
+  const listener = listenerOf(t, connections, openTls(CERTIFICATE, KEY, { event: () => undefined }));
   const wire = openWire(`https://127.0.0.1:${await listenOnFreePort(listener)}`);
   t.after(() => wire.destroy());
   for (let requests = 0; requests <= BASE_PIECES; requests += 1) {
@@ -187,7 +183,7 @@ test('TLS: more requests on a connection than TLS records that one request may h
 
 test('TLS: client that ends its sending side right behind pipelined requests → each response is marked', async (t) => {
   const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
-  const tls = openTls(CERTIFICATE, KEY, () => undefined);
+  const tls = openTls(CERTIFICATE, KEY, { event: () => undefined });
   let halfClosed: boolean[] = [];
   const listener = listenerOf(t, connections, tls, async (_request, response) => {
     assert.ok(response instanceof BatchedResponse);
@@ -743,7 +739,7 @@ for (const protocol of ['http', 'https'])
     ] as const)
       test(`${protocol}: body ${what}, accepted after ${iterations} iterations, then FIN → arrives whole`, async (t) => {
         const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
-        const tls = protocol === 'https' ? openTls(CERTIFICATE, KEY, () => undefined) : undefined;
+        const tls = protocol === 'https' ? openTls(CERTIFICATE, KEY, { event: () => undefined }) : undefined;
         const listener = listenerOf(t, connections, tls, (request, response) => {
           if (request.method === 'GET') response.end('0');
           else void countBody(request, response, iterations);
@@ -883,7 +879,7 @@ for (const protocol of ['http', 'https'])
       test(`${protocol}: response to HTTP/${version} that ${what} → reset`, async (t) => {
         t.mock.timers.enable({ apis: ['setInterval'] });
         const connections = new OpenConnections(limits.maxConnections, 0);
-        const tls = protocol === 'https' ? openTls(CERTIFICATE, KEY, () => undefined) : undefined;
+        const tls = protocol === 'https' ? openTls(CERTIFICATE, KEY, { event: () => undefined }) : undefined;
         const responses: ServerResponse[] = [];
         const listener = listenerOf(t, connections, tls, (_request, response) => {
           // More than the kernel buffers.
@@ -1094,7 +1090,7 @@ async function beginHandshake(
   headerTimeout?: number,
 ): Promise<{ listener: Server; connections: ConnectionRegistry; silent: Socket; url: string }> {
   const connections = new ConnectionRegistry(limit, limits.sendBufferLimit);
-  const tls = openTls(CERTIFICATE, KEY, () => undefined);
+  const tls = openTls(CERTIFICATE, KEY, { event: () => undefined });
   const listener = listenerOf(t, connections, tls, handler, headerTimeout);
   const port = await listenOnFreePort(listener);
   const accepted = once(listener, 'connection');

@@ -14,9 +14,10 @@ import { endOf, type Installation, newInstallation, TOGETHER } from '../../suppo
 import { bearer } from '../../support/service.ts';
 
 // openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 36500 -subj /CN=first.plants.test \
-//   -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout first.key -out first.pem # the others: -newkey rsa:2048, rsa:512
+//   -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout first.key -out first.pem
+// The others: -newkey rsa:2048, rsa:512; -days 1 in 2020.
 const CERTIFICATES = fileURLToPath(new URL('../../support/certificates/', import.meta.url));
-type Name = 'first' | 'second' | 'rsa' | 'short';
+type Name = 'first' | 'second' | 'rsa' | 'short' | 'expired';
 const PRODUCTION = { NODE_ENV: 'production' };
 
 describe('TLS on', TOGETHER, () => {
@@ -93,6 +94,22 @@ describe('TLS on', TOGETHER, () => {
       await service.wrote(() => renewed() > before || undefined);
       assert.equal(exposed().length, warnings);
     }
+  });
+
+  it('certificate expired → a warning with its dates at the start and at each reload', async (t) => {
+    const installation = await newInstallation(t);
+    const flags = await certificate(installation, 'expired');
+    const service = await installation.serve({ env: PRODUCTION, flags });
+    const warnings = () =>
+      service.log.filter(({ msg }) => /^the certificate is not valid now/.test(String(msg)));
+    service.kill('SIGHUP');
+    await service.logged(({ msg }) => msg === 'the certificate was reloaded');
+    assert.deepEqual(
+      warnings().map(({ level, validFrom, validTo }) => [level, validFrom, validTo]),
+      Array.from({ length: 2 }, () => [40, '2020-01-01T00:00:00.000Z', '2020-01-02T00:00:00.000Z']),
+    );
+    await assert.rejects(nameAt(new URL(service.url).port), { code: 'CERT_HAS_EXPIRED' });
+    assert.equal((await service.stop()).code, 0);
   });
 
   it('SIGHUP → renewed certificate, connections stay open; mismatched files → the old certificate stays', async (t) => {

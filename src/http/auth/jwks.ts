@@ -10,6 +10,7 @@ import {
 } from 'jose';
 import { LRUCache } from 'lru-cache';
 import { ApiError } from '../../api-errors.ts';
+import { afterRunning } from '../../running-time.ts';
 import { type TSchema, Type } from '../../schema.ts';
 import { compileCheck } from '../../validation.ts';
 import type { Run } from './authentication.ts';
@@ -233,8 +234,20 @@ function mayHaveNewKey(error: unknown, kid: string): boolean {
   );
 }
 
-async function readKeys({ issuer, closed, onUnusableKey }: IssuerKeysOptions): Promise<typeof NO_KEYS> {
-  const signal = AbortSignal.any([closed, AbortSignal.timeout(TIMEOUT_MS)]);
+async function readKeys(options: IssuerKeysOptions): Promise<typeof NO_KEYS> {
+  const timeout = new AbortController();
+  const cancelTimeout = afterRunning(TIMEOUT_MS, () => timeout.abort());
+  try {
+    return await readKeysUntil(AbortSignal.any([options.closed, timeout.signal]), options);
+  } finally {
+    cancelTimeout();
+  }
+}
+
+async function readKeysUntil(
+  signal: AbortSignal,
+  { issuer, onUnusableKey }: IssuerKeysOptions,
+): Promise<typeof NO_KEYS> {
   const metadataUrl = `${issuer.replace(/\/$/, '')}/.well-known/openid-configuration`;
   const metadata = parseMetadata(await readJson(metadataUrl, signal), metadataUrl);
   // The metadata must name the configured issuer (Discovery 1.0 §4.3), so that no issuer can impersonate

@@ -24,9 +24,10 @@ class OpenConnections extends ConnectionRegistry {
 }
 
 /** Opens a connection to a server whose event loop is busy, sends bytes, and waits until the server has read them. */
-async function sendToBusyServer(t: TestContext, bytes: string) {
+async function sendToBusyServer(t: TestContext, bytes: string, holdsRejections = false) {
   const connections = new OpenConnections(limits.maxConnections, limits.sendBufferLimit);
   const turns: (() => void)[] = [];
+  const rejections: (() => void)[] = [];
   let isBusy = true;
   let dispatched = 0;
   const server = createHttpServer(
@@ -37,7 +38,7 @@ async function sendToBusyServer(t: TestContext, bytes: string) {
     },
     {
       ...{ limits, tls: undefined, connections },
-      waitToReject: () => undefined,
+      waitToReject: () => (holdsRejections ? new Promise((resolve) => rejections.push(resolve)) : undefined),
       waitToParse: () => (isBusy ? new Promise((resolve) => turns.push(resolve)) : undefined),
       reportRejection: (error) => renderRawError(toApiError(error), {}),
       onClosed: () => undefined,
@@ -66,6 +67,7 @@ async function sendToBusyServer(t: TestContext, bytes: string) {
     connections,
     wire,
     isRead,
+    rejections,
     dispatched: () => dispatched,
     giveTurn: (): void => {
       isBusy = false;
@@ -113,6 +115,26 @@ test('input is rejected while it waits for a turn → 50301 and closed; the turn
   assert.equal(dispatched(), 0);
 });
 
+for (const [what, reject, status] of [
+  ['its input is rejected', (connection: Connection) => connection.rejectInput(), 503],
+  ['its time is over', passTimeout, 408],
+] as const)
+  test(`event loop is busy with error responses when ${what} → no byte is parsed, one response at its turn`, async (t) => {
+    const { connection, wire, rejections, dispatched, giveTurn } = await sendToBusyServer(t, 'GET', true);
+    giveTurn();
+    await until(() => connection.waitsForClient);
+    reject(connection);
+    passTimeout(connection);
+    wire.send(REQUEST.slice(3));
+    await until(() => connection.socket.bytesRead === REQUEST.length);
+    assert.equal(wire.surplus(), 0);
+    assert.equal(rejections.length, 1);
+    for (const report of rejections) report();
+    assert.equal((await wire.answer())?.status, status);
+    assert.equal(await wire.answer(), undefined);
+    assert.equal(dispatched(), 0);
+  });
+
 test('second part of a head is rejected while it waits for a turn → the response fits the method of the first', async (t) => {
   const { connection, wire, giveTurn, isRead } = await sendToBusyServer(
     t,
@@ -127,9 +149,13 @@ test('second part of a head is rejected while it waits for a turn → the respon
   assert.match(String(body), /50301/);
 });
 
+function passTimeout(connection: Connection): void {
+  for (let ticks = 0; ticks <= limits.headerTimeout / TICK_MS + 1; ticks += 1) connection.tick();
+}
+
 test('request waits for a turn for longer than the timeout of headers → executed', async (t) => {
   const { connection, wire, giveTurn } = await sendToBusyServer(t, REQUEST);
-  for (let ticks = 0; ticks <= limits.headerTimeout / TICK_MS + 1; ticks += 1) connection.tick();
+  passTimeout(connection);
   giveTurn();
   assert.equal((await wire.answer())?.status, 200);
 });

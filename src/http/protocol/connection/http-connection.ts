@@ -105,7 +105,8 @@ export class Connection {
     if (this.#isClosing || this.#error !== undefined || this.socket.destroyed) return false;
     const last = this.#next ?? this.#current;
     if (!last?.isIncomplete) this.#error = error;
-    else last.receiveError ??= error;
+    else if (last.receiveError === undefined) last.receiveError = error;
+    else return false;
     return true;
   }
 

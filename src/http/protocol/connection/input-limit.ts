@@ -53,10 +53,9 @@ export class InputLimit {
     }
     while (this.#bytes > MAX_UNPARSED_BYTES) {
       const [heaviest] = this.#bySize.find(({ size }) => size > 0) ?? [];
-      for (const oldest of heaviest?.inputs ?? []) {
-        this.#reject(oldest);
-        break;
-      }
+      const [oldest] = heaviest?.inputs ?? [];
+      if (oldest === undefined) return;
+      this.#reject(oldest);
     }
   }
 

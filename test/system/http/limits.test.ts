@@ -218,7 +218,7 @@ test('headers or request later than the configured timeout → 40800; idle conne
   assert.ok(seconds.passed < 9, `${headersMs}, ${bodyMs}, ${idleMs} ms`);
 });
 
-test('body later than the timeout, while its token is looked up → 40800', async (t) => {
+test('body later than the timeout, while its token is looked up → 200', async (t) => {
   t.mock.timers.enable({ apis: ['setInterval'] });
   const service = await startService(t, await sqlite.freshUrl(t), { requestTimeout: '1000' });
   const [begun, released] = [Promise.withResolvers<void>(), Promise.withResolvers<void>()];
@@ -233,9 +233,10 @@ test('body later than the timeout, while its token is looked up → 40800', asyn
   const fields = `Authorization: Bearer ${await service.token()}\r\nContent-Type: application/json\r\n`;
   wire.send(`POST /plants HTTP/1.1\r\nHost: plants.test\r\n${fields}Content-Length: 22\r\n\r\n{"id":2,`);
   await begun.promise;
-  for (let ticks = 0; ticks < 2; ticks += 1) t.mock.timers.tick(1_000);
+  for (let ticks = 0; ticks < 3; ticks += 1) t.mock.timers.tick(1_000);
+  wire.send('"name":"Fern"}');
   released.resolve();
-  assert.match(String((await wire.answer())?.body), /"error":40800/);
+  assert.equal((await wire.answer())?.status, 200);
 });
 
 test('idle connection whose client has read its response → stays open after the write timeout', async (t) => {

@@ -141,7 +141,7 @@ export function createHttpApp(options: HttpAppOptions): FastifyInstance {
   app.addHook('onRequest', (request, reply, done) => {
     const response = responseOf(reply);
     // Stores the request in the response. If a closure captured the request instead, V8 would free it too
-    // late (test/system/request-memory.test.ts).
+    // late (test/system/load/request-memory.test.ts).
     response.fastifyRequest = request;
     response.setCommonHeaders(request.id, commonHeaders);
     addOrigin(origins, request, reply);

@@ -3,10 +3,10 @@ import { copyFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
 import { stringify } from 'yaml';
-import { listOf, mapOf, ROOT, readYaml, run, textOf, type YamlMap } from '../support/deploy-files.ts';
-import { freshFolder } from '../support/engines.ts';
-import { needsProgram } from '../support/needs.ts';
-import { TOGETHER } from '../support/program.ts';
+import { listOf, mapOf, ROOT, readYaml, run, textOf, type YamlMap } from '../../support/deploy-files.ts';
+import { freshFolder } from '../../support/engines.ts';
+import { needsProgram } from '../../support/needs.ts';
+import { TOGETHER } from '../../support/program.ts';
 
 const TESTS = 'alerts.test.yaml';
 

@@ -5,16 +5,16 @@ import type { ServerResponse } from 'node:http';
 import { join } from 'node:path';
 import { describe, type TestContext, test } from 'node:test';
 import { promisify } from 'node:util';
-import { launchBrowser, PLAIN_HOST } from '../support/clients/browser.ts';
-import { freshFolder } from '../support/engines.ts';
-import { npmInstall, packClient } from '../support/packages.ts';
-import { freePort } from '../support/servers/free-port.ts';
-import { serve } from '../support/servers/stub-server.ts';
-import { startService, type TestService } from '../support/service.ts';
+import { launchBrowser, PLAIN_HOST } from '../../support/clients/browser.ts';
+import { freshFolder } from '../../support/engines.ts';
+import { npmInstall, packClient } from '../../support/packages.ts';
+import { freePort } from '../../support/servers/free-port.ts';
+import { serve } from '../../support/servers/stub-server.ts';
+import { startService, type TestService } from '../../support/service.ts';
 
 /** Runs the published client, as a user installs it, on every platform that it names. */
 
-const README = await readFile(new URL('../../client/README.md', import.meta.url), 'utf8');
+const README = await readFile(new URL('../../../client/README.md', import.meta.url), 'utf8');
 const [, SAMPLE = '', PRINTED = ''] = /```js\n(import .*?)```\n+```text\n(.*?)```/s.exec(README) ?? [];
 const run = promisify(execFile);
 
@@ -158,7 +158,7 @@ describe('the installed client', () => {
       await writeFile(join(project, 'program.js'), PROGRAM);
       await writeFile(
         join(project, 'observe.js'),
-        `import { observe } from './program.js';\nconsole.log(JSON.stringify(await observe(${JSON.stringify(settings)})));\n`,
+        `import { observe } from '../program.js';\nconsole.log(JSON.stringify(await observe(${JSON.stringify(settings)})));\n`,
       );
       await writeFile(join(project, 'sample.js'), sampleFor(service.url, await service.token('bob')));
       const [program = '', ...args] = command;

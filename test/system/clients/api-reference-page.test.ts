@@ -3,12 +3,12 @@ import { request } from 'node:http';
 import { join } from 'node:path';
 import { after, type TestContext, test } from 'node:test';
 import type { Browser, Locator, Page } from 'playwright-core';
-import { operations } from '../../src/http/app.ts';
-import { launchBrowser } from '../support/clients/browser.ts';
-import { freshFolder } from '../support/engines.ts';
-import { until } from '../support/patience.ts';
-import { serve } from '../support/servers/stub-server.ts';
-import { bearer, startService, type TestService } from '../support/service.ts';
+import { operations } from '../../../src/http/app.ts';
+import { launchBrowser } from '../../support/clients/browser.ts';
+import { freshFolder } from '../../support/engines.ts';
+import { until } from '../../support/patience.ts';
+import { serve } from '../../support/servers/stub-server.ts';
+import { bearer, startService, type TestService } from '../../support/service.ts';
 
 /** A page whose requests and errors are recorded. */
 interface Watched {

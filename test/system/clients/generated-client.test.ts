@@ -5,15 +5,15 @@ import { join } from 'node:path';
 import { test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { engines, freshFolder } from '../support/engines.ts';
-import { startService } from '../support/service.ts';
+import { engines, freshFolder } from '../../support/engines.ts';
+import { startService } from '../../support/service.ts';
 
 // Installed separately, since the generator needs an older TypeScript than this project.
 const PACKAGES = ['openapi-typescript@7.13.0', 'openapi-fetch@0.17.0', 'typescript@5.9.3'];
 
 const PROGRAM = `
 import createClient from 'openapi-fetch';
-import type { paths } from './plants.ts';
+import type { paths } from '../plants.ts';
 
 const [url = '', token = ''] = process.argv.slice(2);
 const client = createClient<paths>({ baseUrl: url, headers: { authorization: \`Bearer \${token}\` } });
@@ -44,7 +44,7 @@ test('client generated from the OpenAPI document → typed; creates, lists and d
       await service.close();
     });
   }
-  const types = fileURLToPath(new URL('../../node_modules/@types/node', import.meta.url));
+  const types = fileURLToPath(new URL('../../../node_modules/@types/node', import.meta.url));
   await mkdir(join(folder, 'node_modules', '@types'));
   await cp(types, join(folder, 'node_modules', '@types', 'node'), { recursive: true });
   const flags = ['--strict', '--noEmit', '--skipLibCheck', '--module', 'nodenext', '--target', 'es2024'];

@@ -6,10 +6,10 @@ import { before, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { gzipSync } from 'node:zlib';
-import { freshFolder } from '../support/engines.ts';
-import { contentsOf, deadLinks, npmInstall, packClient, publintMessages } from '../support/packages.ts';
+import { freshFolder } from '../../support/engines.ts';
+import { contentsOf, deadLinks, npmInstall, packClient, publintMessages } from '../../support/packages.ts';
 
-const ROOT = fileURLToPath(new URL('../../', import.meta.url));
+const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
 const run = promisify(execFile);
 
 /** Installed separately, since only this file needs them. */

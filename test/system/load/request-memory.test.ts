@@ -3,9 +3,9 @@ import { once } from 'node:events';
 import { Agent, request } from 'node:http';
 import { connect } from 'node:net';
 import { test } from 'node:test';
-import { engines } from '../support/engines.ts';
-import { newInstallation, type Service } from '../support/program.ts';
-import { bearer } from '../support/service.ts';
+import { engines } from '../../support/engines.ts';
+import { newInstallation, type Service } from '../../support/program.ts';
+import { bearer } from '../../support/service.ts';
 
 /** Enough concurrent requests that most objects of some allocation sites survive a garbage collection. */
 const CROWD = 3_000;

@@ -6,18 +6,18 @@ import { relative } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
-import { createClient } from '../../client/src/client.ts';
-import { engines } from '../support/engines.ts';
-import { needsProgram } from '../support/needs.ts';
-import { freePort } from '../support/servers/free-port.ts';
-import { serve } from '../support/servers/stub-server.ts';
-import { startService } from '../support/service.ts';
-import { upTo } from '../support/store-setup.ts';
+import { createClient } from '../../../client/src/client.ts';
+import { engines } from '../../support/engines.ts';
+import { needsProgram } from '../../support/needs.ts';
+import { freePort } from '../../support/servers/free-port.ts';
+import { serve } from '../../support/servers/stub-server.ts';
+import { startService } from '../../support/service.ts';
+import { upTo } from '../../support/store-setup.ts';
 
-const ROOT = fileURLToPath(new URL('../..', import.meta.url));
-const EXAMPLE = fileURLToPath(new URL('../../examples/create-and-list.ts', import.meta.url));
-const CLIENT_EXAMPLE = fileURLToPath(new URL('../../examples/client.ts', import.meta.url));
-const DOCUMENT = await readFile(new URL('../../docs/client.md', import.meta.url), 'utf8');
+const ROOT = fileURLToPath(new URL('../../..', import.meta.url));
+const EXAMPLE = fileURLToPath(new URL('../../../examples/create-and-list.ts', import.meta.url));
+const CLIENT_EXAMPLE = fileURLToPath(new URL('../../../examples/client.ts', import.meta.url));
+const DOCUMENT = await readFile(new URL('../../../docs/client.md', import.meta.url), 'utf8');
 
 test('an example with an empty argument prints its usage', async () => {
   for (const example of [EXAMPLE, CLIENT_EXAMPLE])

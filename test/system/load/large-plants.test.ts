@@ -4,19 +4,19 @@ import { once } from 'node:events';
 import { createReadStream } from 'node:fs';
 import { get, type IncomingMessage } from 'node:http';
 import { type TestContext, test } from 'node:test';
-import { INT64_MAX, INT64_MIN, type PlantRow } from '../../src/plant.ts';
-import { migrateStore, openBulk, openStore } from '../../src/store/open-engine.ts';
-import { connections, engines, type TestEngine } from '../support/engines.ts';
-import { plantRow } from '../support/plants.ts';
+import { INT64_MAX, INT64_MIN, type PlantRow } from '../../../src/plant.ts';
+import { migrateStore, openBulk, openStore } from '../../../src/store/open-engine.ts';
+import { connections, engines, type TestEngine } from '../../support/engines.ts';
+import { plantRow } from '../../support/plants.ts';
 import {
   inMebibytes,
   MEBIBYTE,
   peakMemory,
   resetPeakMemory,
   residentMemory,
-} from '../support/process-resources.ts';
-import { newInstallation, type Service } from '../support/program.ts';
-import { bearer } from '../support/service.ts';
+} from '../../support/process-resources.ts';
+import { newInstallation, type Service } from '../../support/program.ts';
+import { bearer } from '../../support/service.ts';
 
 /** Set for the long form, which runs before a release (CONTRIBUTING.md). */
 const IS_LONG_FORM = process.env.LARGE_PLANTS === 'all';

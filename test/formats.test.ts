@@ -339,7 +339,10 @@ describe('CSV', () => {
       '3: the line is not CSV: a cell has no closing quotation mark',
     ]);
     const endless = Buffer.concat([Buffer.from('id,name\n1,"'), Buffer.alloc(MAX_LINE_BYTES + 1, 'x')]);
-    await assert.rejects(read(csv, endless), FileInvalid);
+    await assert.rejects(
+      read(csv, endless),
+      new FileInvalid(`line 2 or the quoted text in it is longer than ${MAX_LINE_BYTES} bytes`),
+    );
   });
 });
 

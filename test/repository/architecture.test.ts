@@ -80,23 +80,25 @@ describe('source files', () => {
 
 describe('tiers of the tests', () => {
   /** The files that an npm script names by patterns. */
-  const filesOf = (script: string): ReadonlySet<string> => {
+  const filesOf = (script: string): readonly string[] => {
     const patterns = [...script.matchAll(/'(test\/[^']+)'/g)].map(([, pattern = '']) => pattern);
-    return new Set(globSync(patterns, { cwd: ROOT }));
+    return globSync(patterns, { cwd: ROOT });
   };
-  const fast = filesOf(manifest.scripts['test:fast']);
-  const all = filesOf(manifest.scripts['test:all']);
+  const fast = new Set(filesOf(manifest.scripts['test:fast']));
+  const covered = filesOf(manifest.scripts['test:coverage']);
+  const all = [...covered, ...filesOf(manifest.scripts['test:all'])];
 
-  test('test:all runs every test file; test:fast those outside test/system', () => {
+  test('test:all runs every test file once; test:fast those outside test/system', () => {
     const exclude = ['**/node_modules/**', '.git/**'];
-    assert.deepEqual([...all].sort(), globSync('**/*.test.ts', { cwd: ROOT, exclude }).sort());
-    const slow = [...all].filter((file) => file.startsWith(join('test', 'system')));
-    assert.deepEqual([...all].filter((file) => !fast.has(file)).sort(), slow.sort());
+    assert.deepEqual(all.toSorted(), globSync('**/*.test.ts', { cwd: ROOT, exclude }).sort());
+    const slow = all.filter((file) => file.startsWith(join('test', 'system')));
+    assert.deepEqual(all.filter((file) => !fast.has(file)).sort(), slow.sort());
     assert.ok(fast.size > 40 && slow.length > 20, `${fast.size} and ${slow.length} files`);
   });
 
   test('npm test runs test:fast, and CI runs test:all', () => {
     assert.match(manifest.scripts.test, /npm run test:fast$/);
+    assert.match(manifest.scripts['test:all'], /npm run test:coverage &&/);
     assert.match(readFileSync(join(ROOT, '.ci/run'), 'utf8'), /^npm ci && npm run test:all$/m);
   });
 });

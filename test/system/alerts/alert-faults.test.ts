@@ -19,7 +19,7 @@ import {
 import { holdWrites } from '../../support/faults/hold-writes.ts';
 import { canRun, needs, needsProgram } from '../../support/needs.ts';
 import { until } from '../../support/patience.ts';
-import { newInstallation, type ProgramOptions, type Service, TOGETHER } from '../../support/program.ts';
+import { newInstallation, type ProgramOptions, type Service } from '../../support/program.ts';
 import { freePort } from '../../support/servers/free-port.ts';
 import { startPostgres } from '../../support/servers/postgres-server.ts';
 import { type Prometheus, startPrometheus } from '../../support/servers/prometheus.ts';
@@ -155,7 +155,8 @@ async function filledStore(t: TestContext): Promise<string> {
   return databaseUrl;
 }
 
-describe('alerts of a real Prometheus', { ...needsProgram('prometheus'), ...TOGETHER }, () => {
+// Concurrent, since an alert mostly waits.
+describe('alerts of a real Prometheus', { ...needsProgram('prometheus'), concurrency: 3 }, () => {
   for (const engine of engines) {
     it(`healthy service under load → none, on ${engine.name}`, async (t) => {
       const { prometheus, load } = await start(t, { databaseUrl: await engine.freshUrl(t) });

@@ -46,7 +46,7 @@ export interface Tls {
 export function openTls(certFile: string, keyFile: string, log: EventLog): Tls | undefined {
   if (certFile === '') return undefined;
   let pair = readPair(certFile, keyFile);
-  warn(log, keyFile, pair);
+  warnAboutFiles(log, keyFile, pair);
   // Loads `node:https` only for TLS. An `import` at the top of the file would load it in every command.
   const { createServer } = process.getBuiltinModule('node:https');
   const servers = new Set<Server>();
@@ -58,7 +58,7 @@ export function openTls(certFile: string, keyFile: string, log: EventLog): Tls |
     },
     reload: () => {
       pair = readPair(certFile, keyFile);
-      warn(log, keyFile, pair);
+      warnAboutFiles(log, keyFile, pair);
       for (const server of servers) server.setSecureContext({ ...pair, ...SETTINGS });
     },
     expiresAt: () => new X509Certificate(pair.cert).validToDate,
@@ -100,7 +100,7 @@ function read(file: string): Buffer {
   }
 }
 
-function warn(log: EventLog, keyFile: string, { cert }: Pair): void {
+function warnAboutFiles(log: EventLog, keyFile: string, { cert }: Pair): void {
   const { validFromDate, validToDate } = new X509Certificate(cert);
   const now = Date.now();
   if (now < validFromDate.getTime() || now > validToDate.getTime()) {

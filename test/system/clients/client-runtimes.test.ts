@@ -158,7 +158,7 @@ describe('the installed client', () => {
       await writeFile(join(project, 'program.js'), PROGRAM);
       await writeFile(
         join(project, 'observe.js'),
-        `import { observe } from '../program.js';\nconsole.log(JSON.stringify(await observe(${JSON.stringify(settings)})));\n`,
+        `import { observe } from './program.js';\nconsole.log(JSON.stringify(await observe(${JSON.stringify(settings)})));\n`,
       );
       await writeFile(join(project, 'sample.js'), sampleFor(service.url, await service.token('bob')));
       const [program = '', ...args] = command;

@@ -13,7 +13,7 @@ const PACKAGES = ['openapi-typescript@7.13.0', 'openapi-fetch@0.17.0', 'typescri
 
 const PROGRAM = `
 import createClient from 'openapi-fetch';
-import type { paths } from '../plants.ts';
+import type { paths } from './plants.ts';
 
 const [url = '', token = ''] = process.argv.slice(2);
 const client = createClient<paths>({ baseUrl: url, headers: { authorization: \`Bearer \${token}\` } });

@@ -1,10 +1,10 @@
 import assert from 'node:assert/strict';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
-import { FORCED_EXIT_MS } from '../../src/cli/commands/serve-command.ts';
-import { newInstallation, TOGETHER } from '../support/program.ts';
+import { FORCED_EXIT_MS } from '../../../src/cli/commands/serve-command.ts';
+import { newInstallation, TOGETHER } from '../../support/program.ts';
 
-const ROOT = join(import.meta.dirname, '../..');
+const ROOT = join(import.meta.dirname, '../../..');
 
 /** Runs a command in the clone, in place of the shell. */
 const inClone = (...command: readonly string[]): readonly string[] => [

@@ -3,11 +3,11 @@ import { statSync } from 'node:fs';
 import { cp, readdir, symlink } from 'node:fs/promises';
 import { dirname, join } from 'node:path';
 import { describe, test } from 'node:test';
-import manifest from '../../package.json' with { type: 'json' };
-import { loadConfig } from '../../src/config.ts';
-import { assertVariables, listOf, ROOT, read, run, textOf } from '../support/deploy-files.ts';
-import { freshFolder } from '../support/engines.ts';
-import { startService } from '../support/service.ts';
+import manifest from '../../../package.json' with { type: 'json' };
+import { loadConfig } from '../../../src/config.ts';
+import { assertVariables, listOf, ROOT, read, run, textOf } from '../../support/deploy-files.ts';
+import { freshFolder } from '../../support/engines.ts';
+import { startService } from '../../support/service.ts';
 
 interface Package {
   readonly dependencies?: Readonly<Record<string, string>>;

@@ -3,10 +3,10 @@ import { spawnSync } from 'node:child_process';
 import { chmod, chown, mkdir, readdir, stat, symlink, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
-import manifest from '../../package.json' with { type: 'json' };
-import { NEEDS, needs, needsProgram } from '../support/needs.ts';
-import { endOf, type Installation, newInstallation, TOGETHER } from '../support/program.ts';
-import { withoutCoverage } from '../support/without-coverage.ts';
+import manifest from '../../../package.json' with { type: 'json' };
+import { NEEDS, needs, needsProgram } from '../../support/needs.ts';
+import { endOf, type Installation, newInstallation, TOGETHER } from '../../support/program.ts';
+import { withoutCoverage } from '../../support/without-coverage.ts';
 
 const CACHE = join('.cache', 'plant-store');
 

@@ -2,10 +2,10 @@ import assert from 'node:assert/strict';
 import { glob, rm, symlink } from 'node:fs/promises';
 import { join } from 'node:path';
 import { test } from 'node:test';
-import manifest from '../../package.json' with { type: 'json' };
-import { freshFolder } from '../support/engines.ts';
-import { needsProgram } from '../support/needs.ts';
-import { runFirstRequests, runScript } from '../support/readme.ts';
+import manifest from '../../../package.json' with { type: 'json' };
+import { freshFolder } from '../../support/engines.ts';
+import { needsProgram } from '../../support/needs.ts';
+import { runFirstRequests, runScript } from '../../support/readme.ts';
 
 test('npx runs the command of this clone, even when its cache names the path of an older version', async () => {
   const cache = await freshFolder();

@@ -5,14 +5,14 @@ import { createServer } from 'node:http';
 import { dirname, join } from 'node:path';
 import { after, describe, it } from 'node:test';
 import { promisify } from 'node:util';
-import manifest from '../../package.json' with { type: 'json' };
-import { postgres } from '../support/engines.ts';
-import { newInstallation, type ProgramOptions } from '../support/program.ts';
-import { listenOnFreePort } from '../support/servers/free-port.ts';
-import { bearer } from '../support/service.ts';
+import manifest from '../../../package.json' with { type: 'json' };
+import { postgres } from '../../support/engines.ts';
+import { newInstallation, type ProgramOptions } from '../../support/program.ts';
+import { listenOnFreePort } from '../../support/servers/free-port.ts';
+import { bearer } from '../../support/service.ts';
 
 const run = promisify(execFile);
-const ROOT = join(import.meta.dirname, '../..');
+const ROOT = join(import.meta.dirname, '../../..');
 
 /** A folder that is the root of the file system for the executable, with the libraries of C and nothing else. */
 const machine = await newInstallation({ after });

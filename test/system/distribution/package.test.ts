@@ -9,13 +9,13 @@ import { after, describe, test } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import { gunzipSync } from 'node:zlib';
-import { createClient } from '../../client/src/client.ts';
-import manifest from '../../package.json' with { type: 'json' };
-import { engines, freshFolder } from '../support/engines.ts';
-import { contentsOf, deadLinks, npmInstall, pack, publintMessages } from '../support/packages.ts';
-import { newInstallation } from '../support/program.ts';
+import { createClient } from '../../../client/src/client.ts';
+import manifest from '../../../package.json' with { type: 'json' };
+import { engines, freshFolder } from '../../support/engines.ts';
+import { contentsOf, deadLinks, npmInstall, pack, publintMessages } from '../../support/packages.ts';
+import { newInstallation } from '../../support/program.ts';
 
-const ROOT = fileURLToPath(new URL('../../', import.meta.url));
+const ROOT = fileURLToPath(new URL('../../../', import.meta.url));
 const run = promisify(execFile);
 
 /** A folder with only the packed package installed. */

@@ -6,16 +6,16 @@ import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, it, type TestContext } from 'node:test';
 import { promisify } from 'node:util';
-import { engines, postgres, type TestEngine } from '../support/engines.ts';
-import { needs, needsProgram } from '../support/needs.ts';
-import { until } from '../support/patience.ts';
+import { engines, postgres, type TestEngine } from '../../support/engines.ts';
+import { needs, needsProgram } from '../../support/needs.ts';
+import { until } from '../../support/patience.ts';
 import {
   type Installation,
   type LogLine,
   newInstallation,
   type Service,
   TOGETHER,
-} from '../support/program.ts';
+} from '../../support/program.ts';
 
 const TOKENS = /plt_[0-9A-Za-z]{49}/g;
 const PRODUCTION = { NODE_ENV: 'production' };

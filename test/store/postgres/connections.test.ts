@@ -655,6 +655,16 @@ test('a certificate file of the URL is away while requests wait → they are rej
   assert.deepEqual(connections.count(), { idle: 1, busy: 0, waiting: 0 });
 });
 
+test('a statement after the close → rejects at once, and leaves no timer', async (t) => {
+  const connections = new Connections(await postgres.freshUrl(t), patient);
+  await connections.query({ text: 'SELECT 1' });
+  await connections.close();
+  const timers = () => process.getActiveResourcesInfo().filter((type) => type === 'Timeout').length;
+  const before = timers();
+  await assert.rejects(connections.query({ text: 'SELECT 1' }), /after calling end on the pool/);
+  assert.equal(timers(), before);
+});
+
 /** Blocks the process, as a suspension does. */
 function standStill(ms: number): void {
   Atomics.wait(new Int32Array(new SharedArrayBuffer(4)), 0, 0, ms);

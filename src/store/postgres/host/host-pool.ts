@@ -137,6 +137,8 @@ export class HostPool extends pg.Pool {
         }
       });
       this.options.connectionTimeoutMillis = this.#connectTimeoutMs;
+      // A pool that is ended calls back at once.
+      if (isSettled) return;
       const isNew = this.totalCount > before;
       const look = (): void => {
         const works = this.#usableCount() > 0;

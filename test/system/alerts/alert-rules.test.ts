@@ -7,11 +7,10 @@ import { stringify } from 'yaml';
 import { listOf, mapOf, ROOT, readYaml, run, textOf, type YamlMap } from '../../support/deploy-files.ts';
 import { freshFolder } from '../../support/engines.ts';
 import { needsProgram } from '../../support/needs.ts';
-import { TOGETHER } from '../../support/program.ts';
 
 const TESTS = 'alerts.test.yaml';
 
-describe('alerting rules', { ...needsProgram('promtool'), ...TOGETHER }, () => {
+describe('alerting rules', needsProgram('promtool'), () => {
   const [rules = {}] = readYaml('deploy/alerts.yaml');
   const [group] = listOf(rules.groups);
   const alerts = listOf(mapOf(group).rules).map(mapOf);

@@ -7,8 +7,9 @@ import { type Store, withNothingStored } from '../../store/store.ts';
 import { type FoundToken, isValid, isWellFormedSecret, type Scope } from '../../token.ts';
 import { countOf } from '../header-names.ts';
 import { ownerOf, type RequestHook } from '../operation.ts';
+import { networkOf } from './client-address.ts';
 import type { RecordUse } from './last-use.ts';
-import { networkOf, type RejectedTokens } from './rate-limit.ts';
+import type { RejectedTokens } from './rate-limit.ts';
 
 /**
  * Milliseconds for which a cached token is valid without a lookup. A revocation takes effect within this time plus

@@ -1,8 +1,7 @@
-import { isIPv4 } from 'node:net';
-import ipaddr from 'ipaddr.js';
 import { LRUCache } from 'lru-cache';
 import { ApiError } from '../../api-errors.ts';
 import { ownerOf, type RequestHook } from '../operation.ts';
+import { networkOf } from './client-address.ts';
 
 export const WINDOW_MS = 60_000;
 
@@ -103,25 +102,4 @@ export function limitRequests(limit: number, monotonicNow: Clock): RequestHook {
     rate.count(key);
     done();
   };
-}
-
-/**
- * Returns an IPv4 address, or the first 64 bits of an IPv6 address. Providers usually assign a whole /64 to
- * one customer (RFC 6177). An address of NAT64 (64:ff9b::/96, RFC 6052) counts as its IPv4 address. Ignores a
- * port, which some gateways add. Returns `unknown` if the text is no address.
- */
-export function networkOf(address: string | undefined): string {
-  // The client's address is undefined after the client has reset its connection.
-  if (address === undefined) return 'unknown';
-  // The usual case, without the library, which takes over a microsecond.
-  if (isIPv4(address)) return address;
-  const host = /^\[(.+)\](?::\d+)?$/.exec(address)?.[1] ?? /^([\d.]+):\d+$/.exec(address)?.[1] ?? address;
-  if (!ipaddr.isValid(host)) return 'unknown';
-  const parsed = ipaddr.process(host);
-  if ('octets' in parsed) return parsed.toString();
-  if (parsed.range() === 'rfc6052') return parsed.toByteArray().slice(12).join('.');
-  return parsed.parts
-    .slice(0, 4)
-    .map((part) => part.toString(16))
-    .join(':');
 }

@@ -4,6 +4,7 @@ import type { ApiError, ErrorCode } from '../api-errors.ts';
 import type { EventLog } from '../observability/log-events.ts';
 import type { Tracing } from '../observability/tracing.ts';
 import type { TSchema } from '../schema.ts';
+import { createTrust } from './auth/client-address.ts';
 import { type BatchedResponse, responseOf } from './batched-response.ts';
 import {
   ClientGone,
@@ -102,7 +103,7 @@ export function createHttpApp(options: HttpAppOptions): FastifyInstance {
     schemaController: withoutCompilers,
     logController: new LogController({ disableRequestLogging: true }),
     genReqId: nextRequestId,
-    trustProxy: trustedProxies.length > 0 && [...trustedProxies],
+    trustProxy: trustedProxies.length > 0 && createTrust(trustedProxies),
     exposeHeadRoutes: false,
     return503OnClosing: false,
     routerOptions: { maxParamLength: limits.headerLimit },

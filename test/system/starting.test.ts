@@ -233,7 +233,7 @@ it('wiring of the service fails → the store is closed', async () => {
     linesDropped: () => 0,
     reportDropped: () => undefined,
   };
-  await assert.rejects(startServer({ config, serviceLog, onFatal: assert.fail }), /invalid IP address/);
+  await assert.rejects(startServer({ config, serviceLog, onFatal: assert.fail }), /Invalid socket address/);
   // SQLite removes these files with the last connection.
   assert.deepEqual([existsSync(`${file}-wal`), existsSync(`${file}-shm`)], [false, false]);
 });

@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { networkOf } from '../../../src/http/auth/client-address.ts';
+import { createTrust, networkOf } from '../../../src/http/auth/client-address.ts';
 
 test('networkOf → IPv4 address or IPv6 /64 network', () => {
   for (const [address, network] of [
@@ -27,4 +27,19 @@ test('networkOf → IPv4 address or IPv6 /64 network', () => {
     [undefined, 'unknown'],
   ] as const)
     assert.equal(networkOf(address), network);
+});
+
+test('createTrust → the addresses and networks, in each notation, with or without a port', () => {
+  const isTrusted = createTrust(['127.0.0.1', '10.0.0.0/8', '::1', '2001:db8::/33', '::ffff:192.0.2.0/120']);
+  const trusted = [
+    ...['127.0.0.1', '::ffff:127.0.0.1', '::ffff:7f00:1', '127.0.0.1:80', '[::ffff:127.0.0.1]:80'],
+    ...['10.0.0.0', '10.255.255.255', '::1', '0:0:0:0:0:0:0:1', '[::1]', '[::1]:443'],
+    ...['2001:db8::', '2001:DB8:7fff::1', '2001:db8::1%eth0', '192.0.2.7', '::ffff:c000:207'],
+  ];
+  const others = [
+    ...['127.0.0.2', '9.255.255.255', '11.0.0.0', '::2', '2001:db8:8000::', '192.0.3.0', '::10.0.0.1'],
+    ...['010.0.0.1', '10.1', '0x7f.0.0.1', '10.0.0.1:', '10.0.0.1:x', '::1:80:', 'localhost', '', undefined],
+  ];
+  for (const address of trusted) assert.equal(isTrusted(address), true, address);
+  for (const address of others) assert.equal(isTrusted(address), false, address);
 });

@@ -113,6 +113,10 @@ describe('invalid tokens', () => {
     assert.equal(await statusOf(trusting, mintSecret(), '192.0.2.1'), 429);
     assert.equal(await statusOf(trusting, mintSecret(), '192.0.2.2'), 401);
     assert.equal(await statusOf(trusting, mintSecret(), '192.0.2.9, 192.0.2.2'), 429);
+    // Some gateways write the port of their client, which here is another proxy.
+    assert.equal(await statusOf(trusting, mintSecret(), '192.0.2.5:4711, 127.0.0.1:61000'), 401);
+    assert.equal(await statusOf(trusting, mintSecret(), '192.0.2.5:4712, 127.0.0.1:61001'), 429);
+    assert.equal(await statusOf(trusting, mintSecret(), '192.0.2.6:4711, 127.0.0.1:61001'), 401);
     const distrusting = await startService(t, await sqlite.freshUrl(t), limit);
     assert.equal(await statusOf(distrusting, mintSecret(), '192.0.2.1'), 401);
     assert.equal(await statusOf(distrusting, mintSecret(), '192.0.2.2'), 429);

@@ -40,21 +40,9 @@ export async function backUpSqlite(
   checkTarget: () => void,
 ): Promise<void> {
   rejectLongPath(withoutLinks(to));
+  let db: DatabaseSync | undefined;
   try {
-    await copyAndVerify(file, to, onProgress, checkTarget);
-  } catch (error: unknown) {
-    throw error instanceof OperatorError ? error : notOpened(file, error);
-  }
-}
-
-async function copyAndVerify(
-  file: string,
-  to: string,
-  onProgress: (done: number, total: number) => void,
-  checkTarget: () => void,
-): Promise<void> {
-  const db = openForReading(file);
-  try {
+    db = openForReading(file);
     // Without this read transaction, each write of another connection would restart the backup.
     db.exec('BEGIN');
     if (!isStore(db))
@@ -71,8 +59,10 @@ async function copyAndVerify(
     });
     checkTarget();
     await verify(to, rows);
+  } catch (error: unknown) {
+    throw error instanceof OperatorError ? error : notOpened(file, error);
   } finally {
-    db.close();
+    db?.close();
   }
 }
 

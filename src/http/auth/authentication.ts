@@ -44,7 +44,7 @@ const invalidToken = new ApiError(40101, 'invalid token: unknown, malformed, exp
 });
 
 /** A time on two clocks: one can be set, the other stands still while the machine sleeps. */
-interface Moment {
+export interface Moment {
   /** Milliseconds since the epoch. */
   readonly wall: number;
   /** Milliseconds of the monotonic clock. */

@@ -13,7 +13,7 @@ import { ApiError } from '../../api-errors.ts';
 import { afterRunning } from '../../running-time.ts';
 import { type TSchema, Type } from '../../schema.ts';
 import { compileCheck } from '../../validation.ts';
-import type { Run } from './authentication.ts';
+import type { Moment, Run } from './authentication.ts';
 
 /**
  * Allowed signature algorithms: only public-key ones (RFC 8725 §3.1). `none` and HMAC would allow forgeries.
@@ -74,12 +74,6 @@ type Verify<T> = (findKey: FindKey) => Promise<T>;
  * that waits for the identity provider by `wait`.
  */
 type VerifyWithKeys = <T>(token: string, verify: Verify<T>, wait: Run) => Promise<T>;
-
-/** A time by both clocks. */
-interface Moment {
-  readonly wall: number;
-  readonly monotonic: number;
-}
 
 const NEVER: Moment = { wall: Number.NEGATIVE_INFINITY, monotonic: Number.NEGATIVE_INFINITY };
 

@@ -20,14 +20,11 @@ export interface ConnectionLimits {
   readonly writeTimeout: number;
 }
 
-interface HttpServerOptions {
+interface HttpServerOptions
+  extends Pick<HttpConnectionOptions, 'waitToParse' | 'waitToReject' | 'reportRejection' | 'onClosed'> {
   readonly limits: ConnectionLimits;
   readonly tls: Tls | undefined;
   readonly connections: ConnectionRegistry;
-  readonly waitToParse: HttpConnectionOptions['waitToParse'];
-  readonly waitToReject: HttpConnectionOptions['waitToReject'];
-  readonly reportRejection: HttpConnectionOptions['reportRejection'];
-  readonly onClosed: HttpConnectionOptions['onClosed'];
   /** Called when a TLS handshake failed, before any request. */
   readonly onHandshakeFailed: (error: unknown) => void;
 }
@@ -48,7 +45,7 @@ const LONGEST_TIMER_MS = 2 ** 31 - 1;
  * Creates an HTTP/1.1 server that dispatches the requests of a connection one by one. It does not listen yet.
  */
 export function createHttpServer(handler: RequestListener, options: HttpServerOptions): Server {
-  const { limits, tls, connections, onHandshakeFailed } = options;
+  const { limits, tls, connections, onHandshakeFailed, ...forConnections } = options;
   const serverOptions = {
     maxHeaderSize: limits.headerLimit,
     // Switches off Node's timeouts. The classes Connection and ConnectionRegistry count all timeouts, in ticks.
@@ -68,14 +65,11 @@ export function createHttpServer(handler: RequestListener, options: HttpServerOp
       : tls.createServer({ ...serverOptions, handshakeTimeout: LONGEST_TIMER_MS });
   const known = new WeakMap<Duplex, Connection>();
   const connectionOptions: HttpConnectionOptions = {
+    ...forConnections,
     maxHeaderBytes: limits.headerLimit,
     timeouts,
     handle: handler,
     sharesInput: tls === undefined,
-    waitToParse: options.waitToParse,
-    waitToReject: options.waitToReject,
-    reportRejection: options.reportRejection,
-    onClosed: options.onClosed,
     onIdle: () => connections.noteIdle(),
     onInputCounted: (connection, bytes) => connections.countInput(connection, bytes),
   };

@@ -27,9 +27,6 @@ export function originForm({ url = '/', method }: Pick<IncomingMessage, 'url' | 
 /** Throws an ApiError if a request is not valid HTTP/1.1 (40004), or if its URI exceeds the limit (41400). */
 export function rejectMalformed(request: FastifyRequest, uriLimit: number): void {
   const { raw } = request;
-  if (raw.httpVersion !== '1.1' && raw.httpVersion !== '1.0') {
-    throw new ApiError(40004, 'the request line must end in HTTP/1.1 (RFC 9112 §2.3)');
-  }
   const hosts = countOf(raw.rawHeaders, 'host');
   const { host = '' } = request.headers;
   if (hosts > 1 || (hosts === 0 ? raw.httpVersion === '1.1' : !isHost(host))) {

@@ -5,9 +5,10 @@ const CR = 13;
 const LF = 10;
 const H = 0x48;
 const R = 0x52;
-const HTTP_VERSION_LENGTH = 'HTTP/1.1'.length;
+const SPACE = 0x20;
+const ONE = 0x31;
+const HTTP_VERSION = ' HTTP/1.1';
 const HEAD_END = Buffer.from('\r\n\r\n');
-const HTTP2_PREFACE = 'PRI * HTTP/2.0';
 
 /**
  * Max bytes of a chunked body per call of the parser. The parser creates an object for each chunk, so a call
@@ -256,15 +257,13 @@ export class Framing {
 }
 
 /**
- * Returns false for a request line of another protocol. Node's parser accepts RTSP, ICE and the preface of HTTP/2 too. It
- * rejects all others, so it is enough to compare the first letter, and the preface.
+ * Returns false for a request line of another protocol or version. Node's parser accepts RTSP, ICE, HTTP/0.9 and HTTP/2.0
+ * too. It rejects all others, so it is enough to compare three bytes of ` HTTP/1.1`.
  */
 function isHttp(bytes: Buffer, lineEnd: number): boolean {
   const end = bytes[lineEnd - 1] === CR ? lineEnd - 1 : lineEnd;
-  return (
-    bytes[end - HTTP_VERSION_LENGTH] === H &&
-    !(bytes[1] === R && bytes.toString('latin1', 0, HTTP2_PREFACE.length) === HTTP2_PREFACE)
-  );
+  const start = end - HTTP_VERSION.length;
+  return bytes[start] === SPACE && bytes[start + 1] === H && bytes[end - '1.1'.length] === ONE;
 }
 
 /**

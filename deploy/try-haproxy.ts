@@ -39,10 +39,24 @@ interface Address {
   readonly adminPort: number;
 }
 
+/** A port for TLS, and a PEM file with its certificate and key. */
+interface TlsBind {
+  readonly port: number;
+  readonly file: string;
+}
+
 /** Renders deploy/haproxy.cfg with addresses of this machine instead of those of the compose file. */
-export async function renderHaproxyConfig(port: number, instances: readonly Address[]): Promise<string> {
+export async function renderHaproxyConfig(
+  port: number,
+  instances: readonly Address[],
+  tls?: TlsBind,
+): Promise<string> {
   const shipped = await readFile(new URL('haproxy.cfg', import.meta.url), 'utf8');
   let config = replaceOnce(shipped, 'bind :8080', `bind 127.0.0.1:${port}`);
+  if (tls !== undefined) {
+    const bind = `bind 127.0.0.1:${tls.port} ssl crt ${tls.file}`;
+    config = replaceOnce(config, '# bind :8443 ssl crt /etc/haproxy/plants.pem', bind);
+  }
   config = replaceOnce(config, 'default-server check port 8081', 'default-server check');
   for (const [index, instance] of instances.entries()) {
     const name = `plant-store-${index + 1}`;
@@ -212,10 +226,10 @@ export async function startHaproxy(
   folder: string,
   port: number,
   instances: readonly Address[],
-  log: number | 'ignore' = 'ignore',
+  { log = 'ignore', tls }: { readonly log?: number | 'ignore'; readonly tls?: TlsBind } = {},
 ): Promise<ChildProcess> {
   const file = join(folder, 'haproxy.cfg');
-  await writeFile(file, await renderHaproxyConfig(port, instances));
+  await writeFile(file, await renderHaproxyConfig(port, instances, tls));
   // Quiet, HAProxy closes its output.
   const args = [...(log === 'ignore' ? ['-q'] : []), '-f', file];
   const proxy = spawn(HAPROXY, args, { stdio: ['ignore', log, log === 'ignore' ? 'inherit' : log] });

@@ -108,8 +108,10 @@ describe('haproxy.cfg', () => {
         assert.ok([400, 414].includes(status), String(status));
         assert.equal(contentType, 'text/html');
       }
-      const tooLarge = await send(`X-Long: ${'a'.repeat(20_000)}`);
-      assert.deepEqual([tooLarge.status, tooLarge.contentType], [431, 'application/json']);
+      for (const header of [`X-Long: ${'a'.repeat(20_000)}`, 'X-Many: a\r\n'.repeat(250).trimEnd()]) {
+        const { status, contentType } = await send(header);
+        assert.deepEqual([status, contentType], [431, 'application/json']);
+      }
 
       await service.close();
       const without = await send('X-Short: a');
@@ -179,7 +181,7 @@ describe('haproxy.cfg', () => {
 async function startBehindHaproxy(
   t: TestContext,
   settings: Flags = {},
-  log?: number,
+  log: number | 'ignore' = 'ignore',
 ): Promise<{ readonly port: number; readonly service: TestService }> {
   const service = await startService(t, `sqlite:${join(await freshFolder(), 'plants.db')}`, settings);
   const port = await freePort();
@@ -187,7 +189,7 @@ async function startBehindHaproxy(
     port: Number(new URL(service.url).port),
     adminPort: Number(new URL(service.adminUrl).port),
   };
-  const proxy = await startHaproxy(await freshFolder(), port, [address, address, address], log);
+  const proxy = await startHaproxy(await freshFolder(), port, [address, address, address], { log });
   t.after(() => stop(proxy));
   return { port, service };
 }

@@ -186,7 +186,7 @@ export const Config = Type.Object({
   oidcIssuer: text(
     help('Identity provider', 'url', 'URL of an OpenID Connect issuer whose access tokens are accepted too'),
     (issuer) => issuer === '' || isIssuer(issuer),
-    'must be the https URL in `iss` of the tokens, without query or fragment; http on loopback only',
+    'must be the https URL in `iss` of the tokens, up to 255 characters without user, query and fragment; http on loopback only',
   ),
   oidcAudience: text(
     help('Identity provider', 'text', 'audience (`aud`) that access tokens of the issuer must have'),

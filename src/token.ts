@@ -42,7 +42,7 @@ const SUBJECT_OWNER = new RegExp(`^https?://[!"$-~]{1,${ISSUER_LENGTH}}#[ -~]{1,
 export const OWNER_RULE = `1 to ${OWNER_LENGTH} letters, digits and ._@+-, beginning with a letter or digit`;
 
 /** Text of the rule for names of tokens, used in error messages. */
-export const TOKEN_NAME_RULE = `up to ${NAME_LENGTH} characters without control characters`;
+export const TOKEN_NAME_RULE = `up to ${NAME_LENGTH} characters without control and format characters`;
 
 export const DEFAULT_EXPIRES = '90d';
 
@@ -130,7 +130,7 @@ export function isOwnerOfSubject(text: string): boolean {
   return SUBJECT_OWNER.test(text);
 }
 
-/** True for a valid token name: up to 255 characters, without control or format characters. */
+/** True for a valid token name: up to 255 characters without control and format characters. */
 export function isTokenName(text: string): boolean {
   return NAME.test(text);
 }

@@ -148,7 +148,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
   ],
   'docs/data.md': [
     `the first ${INVALID_LINES_SHOWN} reported`,
-    `only row locks). After ${WRITE_LOCK_TIMEOUT_MS / SECOND_MS} s`,
+    `milliseconds at a time. After ${WRITE_LOCK_TIMEOUT_MS / SECOND_MS} s without it`,
     `up to ${grouped(PLANTS_IN_BATCH)} plants or ${CHARACTERS_IN_BATCH / MIB} million characters`,
     `A line over ${line} is invalid; one without an end after ${MAX_SKIPPED_BYTES / MIB} MiB`,
     `a line over ${line} or with over ${grouped(MAX_CELLS)} cells`,

@@ -53,6 +53,8 @@ export interface Server {
    * delay, and open connections are served for a grace period after that.
    */
   close(how?: 'gracefully'): Promise<void>;
+  /** Logs the counts that would wait for the end of an interval. `close` does so too. */
+  logCounts(): void;
 }
 
 interface ServerOptions {
@@ -141,7 +143,6 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     lock?.release();
   }
 
-  /** Logs the counts that would wait for the end of an interval. */
   function logCounts(): void {
     audit.close();
     closeStoreLog();
@@ -153,7 +154,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     const url = (tls === undefined ? address : address.replace(/^http:/, 'https:')) + config.basePath;
     log.event('serving', { url, adminUrl, store: displayUrl(config.databaseUrl) });
     warnOfSetup(config, log, wired, lock?.isShared ?? false);
-    return { url, adminUrl, store, tls, close };
+    return { url, adminUrl, store, tls, close, logCounts };
   } catch (error: unknown) {
     await close();
     throw error;
@@ -337,9 +338,10 @@ async function loadJwtVerifier(
   });
 }
 
-/** Waits a limited time for requests in flight, then destroys the remaining connections. */
+/** Waits a limited time for requests in flight, then destroys the remaining connections, and waits until they are logged. */
 async function drain(app: FastifyInstance, connections: ConnectionRegistry, maxMs: number): Promise<void> {
   await within(maxMs, connections.closeWhenIdle());
   connections.destroy();
+  await within(LAST_MS, connections.whenEmpty());
   await app.close();
 }

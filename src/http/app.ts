@@ -68,6 +68,9 @@ interface AppOptions extends Pick<Required<HttpAppOptions>, SharedOptions> {
  */
 export const JWT_CHECKS_AT_ONCE = 4;
 
+/** Code of a request whose connection a stop closes, since it took too long. */
+const CUT_BY_STOP = 50300;
+
 const UNLIMITED: Pick<ConcurrencyLimit, 'run'> = { run: (_owner, work) => work() };
 
 /** Memory for clients that read the script of the API reference, as a share of that for lists. */
@@ -167,21 +170,21 @@ function complete(response: BatchedResponse, options: AppOptions): void {
   const { fastifyRequest: request } = response;
   response.fastifyRequest = undefined;
   if (request === undefined) return;
-  const { log, onAnswered, metrics, tracing } = options;
+  const { log, onAnswered, metrics, tracing, connections } = options;
   const { id: requestId, traceId, caller } = request;
   const operation = operationOf(request);
   const seconds = (performance.now() - response.startedAt) / 1_000;
   const isSent = response.writableFinished;
-  const { brokenOff } = request;
-  const failure = brokenOff === undefined ? undefined : statusOf(brokenOff.code);
-  const status = isSent && !response.isHalfClosed ? response.statusCode : failure;
+  const cut = connections.isDestroyed && !isSent ? CUT_BY_STOP : undefined;
+  const failure = request.brokenOff?.code ?? cut;
+  const status = isSent && !response.isHalfClosed ? response.statusCode : failure && statusOf(failure);
   tracing?.endSpan(request, status);
   if (status === undefined) {
     log.event('client went away', { requestId, traceId, operation, owner: caller?.owner });
     metrics.aborted(operation);
     return;
   }
-  metrics.answered(operation, status, seconds, brokenOff?.code ?? request.errorCode);
+  metrics.answered(operation, status, seconds, failure ?? request.errorCode);
   const ms = Math.round(seconds * 100_000) / 100;
   onAnswered({ requestId, traceId, operation, status, ms, owner: caller?.owner });
 }

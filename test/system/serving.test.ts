@@ -83,6 +83,8 @@ describe('SIGTERM and SIGINT', { concurrency: 3 }, () => {
     const installation = await newInstallation(t);
     const token = await installation.token('alice');
     const service = await installation.serve({ env: PRODUCTION });
+    for (let guess = 0; guess < 3; guess += 1)
+      await (await fetch(`${service.url}/plants`, { headers: bearer(`guess-${guess}`) })).arrayBuffer();
     const { socket } = await sendHalf(service, token);
     socket.on('error', () => undefined);
     service.kill('SIGINT');
@@ -92,6 +94,7 @@ describe('SIGTERM and SIGINT', { concurrency: 3 }, () => {
     assert.equal((await service.stop('SIGINT')).code, 1);
     const late = service.log.find(({ msg }) => String(msg).startsWith('the stop took too long'));
     assert.equal(late, undefined, 'it did not wait for its time to be over');
+    assert.equal(service.log.find(({ audit }) => audit === 'tokensRefused')?.more, 2);
   });
 
   it('client that does not read → shutdown is not delayed', async (t) => {

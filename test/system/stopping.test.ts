@@ -10,7 +10,7 @@ import { setTimeout } from 'node:timers/promises';
 import { fillStore } from '../long/long-list.ts';
 import { Connection } from '../support/clients/keep-alive-client.ts';
 import { openWire } from '../support/clients/raw-connection.ts';
-import { postgres, rowsOf } from '../support/engines.ts';
+import { engines, postgres, rowsOf } from '../support/engines.ts';
 import { damage } from '../support/faults/damaged-file.ts';
 import { holdMigration } from '../support/faults/hold-migration.ts';
 import { holdWrites } from '../support/faults/hold-writes.ts';
@@ -18,6 +18,7 @@ import { until } from '../support/patience.ts';
 import { endOf, newInstallation, type Program, type Service, TOGETHER } from '../support/program.ts';
 import type { Ended } from '../support/run-command.ts';
 import { listenOnFreePort } from '../support/servers/free-port.ts';
+import { startCollector } from '../support/servers/otlp-collector.ts';
 import { startTcpProxy } from '../support/servers/tcp-proxy.ts';
 import { bearer } from '../support/service.ts';
 
@@ -219,6 +220,36 @@ describe('stop', { concurrency: 3 }, () => {
     assert.equal((await service.stop()).code, 0);
     assert.ok(performance.now() - began < 8_000, `it took ${performance.now() - began} ms`);
   });
+
+  for (const engine of engines)
+    it(`requests that the stop cuts off → 503 in the log and the traces, on ${engine.name}`, async (t) => {
+      const [installation, collector] = [await newInstallation(t), await startCollector(t)];
+      const databaseUrl = await engine.freshUrl(t);
+      const env = { ...PRODUCTION, DATABASE_URL: databaseUrl, OTEL_EXPORTER_OTLP_ENDPOINT: collector.url };
+      const { stdout: token } = await installation.run(['token', 'create', 'alice'], { env });
+      const service = await installation.serve({ env });
+      const head = `POST /plants HTTP/1.1\r\nHost: plants.test\r\nAuthorization: Bearer ${token.trim()}\r\n`;
+      const half = `${head}Content-Type: application/json\r\nContent-Length: 50\r\n\r\n{"id":5`;
+      const wires = Array.from({ length: 20 }, () => openWire(service.url));
+      t.after(() => {
+        for (const wire of wires) wire.destroy();
+      });
+      for (const wire of wires) wire.send(half);
+      // Connections are handled in order, so the incomplete requests have been read.
+      await (await fetch(`${service.url}/openapi.json`)).arrayBuffer();
+      assert.equal((await service.stop()).code, 0);
+      const lines = service.log.filter(({ operation }) => operation === 'createPlant');
+      const cut = wires.map(() => ({ msg: 'answered', status: 503 }));
+      assert.deepEqual(
+        lines.map(({ msg, status }) => ({ msg, status })),
+        cut,
+      );
+      const spans = collector.spans().filter(({ name }) => name === 'POST /plants');
+      assert.deepEqual(
+        spans.map(({ attributes, traceId }) => [attributes['http.response.status_code'], traceId]),
+        lines.map(({ traceId }) => [503, traceId]),
+      );
+    });
 
   for (const path of ['/ready', '/metrics'])
     it(`${path} is requested after the store is closed → exit code 0`, async (t) => {

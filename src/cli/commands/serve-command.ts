@@ -109,9 +109,20 @@ function stopOnSignal(
 ): (exitCode: number) => void {
   let stoppingSince: number | undefined;
   let exitCode = 0;
-  starting.catch(() => {
-    exitCode = 1;
-  });
+  let server: Server | undefined;
+  starting.then(
+    (started) => {
+      server = started;
+    },
+    () => {
+      exitCode = 1;
+    },
+  );
+
+  function cutOff(): void {
+    server?.logCounts();
+    end(1);
+  }
 
   function stop(code: number): void {
     exitCode = Math.max(exitCode, code);
@@ -125,17 +136,17 @@ function stopOnSignal(
     }
     afterRunning(forcedExitMs, () => {
       log.event('the stop took too long, so requests in flight are cut off; exiting', {});
-      end(1);
+      cutOff();
     });
     void close();
   }
 
   async function close(): Promise<void> {
     // After a failed start there is no server to close. The command that awaits `starting` reports the error.
-    const server = await starting.catch(() => undefined);
-    if (server === undefined) return;
+    const started = await starting.catch(() => undefined);
+    if (started === undefined) return;
     try {
-      await server.close('gracefully');
+      await started.close('gracefully');
       log.event('stopped', {});
       end(exitCode);
     } catch (err: unknown) {
@@ -146,7 +157,7 @@ function stopOnSignal(
 
   for (const signal of stopSignals) {
     signals.on(signal, () => {
-      if (stoppingSince !== undefined && performance.now() - stoppingSince > SAME_SIGNAL_MS) end(1);
+      if (stoppingSince !== undefined && performance.now() - stoppingSince > SAME_SIGNAL_MS) cutOff();
       log.event('stopping', { signal });
       stop(0);
     });

@@ -129,7 +129,7 @@ interface AuthenticationOptions {
   readonly now: () => number;
   /** Returns the milliseconds of a monotonic clock. */
   readonly monotonicNow: () => number;
-  /** Called with true for a token in the cache, and with false for a token that must be verified. */
+  /** Called with true for a token in the cache, also while it is looked up, and with false for one that must be verified. */
   readonly onLookup: (wasCached: boolean) => void;
   readonly audit: Audit;
   readonly rejectedTokens: RejectedTokens;
@@ -163,7 +163,9 @@ export function createAuthentication({
   /** Returns the cached lookup of a token, unless it is too old at this time. */
   function findFresh(secret: string, at: number): Lookup | undefined {
     const lookup = lookups.get(secret);
-    return lookup !== undefined && ageOf(lookup.startedAt, at) < TOKEN_FRESH_MS ? lookup : undefined;
+    if (lookup === undefined || ageOf(lookup.startedAt, at) >= TOKEN_FRESH_MS) return undefined;
+    onLookup(true);
+    return lookup;
   }
 
   function lookUp(secret: string, digest: string, group: LookupGroup, at: number): Lookup {
@@ -236,7 +238,6 @@ export function createAuthentication({
       const at = now();
       const known = findFresh(secret, at);
       if (known?.found !== undefined) {
-        onLookup(true);
         admit(request, secret, known, scope, at);
         done();
         return;

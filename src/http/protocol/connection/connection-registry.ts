@@ -49,6 +49,7 @@ export class ConnectionRegistry {
   /** True while the kernel's send queues are being read. */
   #isReadingQueues = false;
   #closesWhenIdle = false;
+  #isDestroyed = false;
   /**
    * True if `makeRoom` found no connection to close, until one becomes idle or the next tick. A flood of new connections
    * then causes few searches.
@@ -150,6 +151,11 @@ export class ConnectionRegistry {
     return this.whenEmpty();
   }
 
+  /** True from the call of `destroy` on. */
+  get isDestroyed(): boolean {
+    return this.#isDestroyed;
+  }
+
   /** Resolves when no connection is open. Call this method after the listener was closed. */
   whenEmpty(): Promise<void> {
     this.#isAwaited = true;
@@ -159,6 +165,7 @@ export class ConnectionRegistry {
 
   /** Closes all connections immediately, even with requests in flight. */
   destroy(): void {
+    this.#isDestroyed = true;
     clearInterval(this.#timer);
     for (const { socket } of this.#handshakes.values()) socket.destroy();
     for (const connection of this.#open) connection.destroy();

@@ -81,7 +81,8 @@ export async function measureAbuse(
     await setTimeout(LOOK_EVERY_MS);
   }
   seen ??= await others.stop();
-  const readBytes = Math.max(0, readInAll - calm.readEach * (seen.requests.count + seen.live.count));
+  const fromStore = calm.fromStoreEach * (seen.requests.count + seen.live.count);
+  const readBytes = Math.max(0, readInAll - seen.sentBytes - fromStore);
   const isUnchanged = plants === (await target.plants());
   const stop = stopped ?? (await timedStop(target));
   if (event?.kind === 'unread output') await target.setOutputRead(true);
@@ -118,7 +119,7 @@ async function measureCalm(target: Target, others: Others, seconds: number) {
   return {
     alone,
     cpu: (await cpuSince(target, cpuBefore)) / ((performance.now() - began) / 1_000),
-    readEach: read / requests,
+    fromStoreEach: Math.max(0, read - alone.sentBytes) / requests,
   };
 }
 
@@ -206,9 +207,12 @@ async function cpuSince({ pid }: Target, before: number | undefined): Promise<nu
   return ((await cpuSeconds(pid)) ?? 0) - (before ?? 0);
 }
 
-/** Returns the bytes a process has read so far, from sockets and files (proc_pid_io(5)). */
+/**
+ * Returns the bytes that the main thread of a process has read so far, from sockets and files (proc_pid_io(5)). Other
+ * threads read no clients, but much at a checkpoint.
+ */
 async function bytesRead({ pid }: Target): Promise<number> {
-  const [, bytes] = /^rchar: (\d+)$/m.exec(await readFile(`/proc/${pid}/io`, 'utf8')) ?? [];
+  const [, bytes] = /^rchar: (\d+)$/m.exec(await readFile(`/proc/${pid}/task/${pid}/io`, 'utf8')) ?? [];
   return Number(bytes ?? 0);
 }
 

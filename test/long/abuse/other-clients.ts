@@ -9,6 +9,7 @@ export interface OthersFigures {
   /** `/live` of the admin listener. */
   readonly live: Latencies;
   readonly failures: readonly string[];
+  readonly sentBytes: number;
 }
 
 interface Others {
@@ -48,6 +49,7 @@ export function startOthers({ url, adminUrl, token, firstId }: OthersOptions): O
     times: [] as number[],
     liveTimes: [] as number[],
     failures: [] as string[],
+    sentBytes: 0,
   };
   let id = firstId;
 
@@ -72,7 +74,9 @@ export function startOthers({ url, adminUrl, token, firstId }: OthersOptions): O
     while (!state.isStopped) {
       const began = performance.now();
       wire ??= openWire(target);
-      const outcome = await askOnce(wire, next());
+      const request = next();
+      state.sentBytes += request.length;
+      const outcome = await askOnce(wire, request);
       (isLive ? state.liveTimes : state.times).push(performance.now() - began);
       if (outcome.failure !== undefined) state.failures.push(outcome.failure);
       if (isNew || outcome.closes) {
@@ -98,8 +102,9 @@ export function startOthers({ url, adminUrl, token, firstId }: OthersOptions): O
       requests: latenciesOf(state.times),
       live: latenciesOf(state.liveTimes),
       failures: state.failures,
+      sentBytes: state.sentBytes,
     };
-    Object.assign(state, { times: [], liveTimes: [], failures: [] });
+    Object.assign(state, { times: [], liveTimes: [], failures: [], sentBytes: 0 });
     return figures;
   }
 

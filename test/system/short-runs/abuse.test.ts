@@ -65,8 +65,8 @@ function attackAll(engine: TestEngine, all: readonly Attack[], isTls = false): v
 
 const WAITS = { count: 1_000, median: 1, p99: 249, longest: 999 };
 const GOOD: AbuseFigures = {
-  alone: { requests: WAITS, live: WAITS, failures: [] },
-  others: { requests: WAITS, live: WAITS, failures: [] },
+  alone: { requests: WAITS, live: WAITS, failures: [], sentBytes: 1 },
+  others: { requests: WAITS, live: WAITS, failures: [], sentBytes: 1 },
   report: {
     connected: 10,
     failed: 0,

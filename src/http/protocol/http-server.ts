@@ -55,6 +55,8 @@ export function createHttpServer(handler: RequestListener, options: HttpServerOp
     // Switches off Node's check of the Host header, whose error response has no body. `rejectMalformed`
     // checks the header instead.
     requireHostHeader: false,
+    // Whatever NODE_OPTIONS says: the framing of messages relies on the strict parser.
+    insecureHTTPParser: false,
     optimizeEmptyRequests: true,
     ServerResponse: BatchedResponse,
   };

@@ -28,11 +28,16 @@ export async function inspectSqlite(db: DatabaseSync, file: string): Promise<Ins
     if (changes.length > 0) return { damages: changes };
     return { damages: [...inspectLargePlants(db), ...(await inspectEncoding(db))] };
   } catch (error: unknown) {
-    // A full disk, a lock or a disk that cannot be read is no fault of the store.
+    // A full disk, a lock, a disk that cannot be read or a missing descriptor is no fault of the store.
     const isFault = severityOf(error) === 'rejected' || provesDamage(error);
-    if (!isFault || error instanceof StoreNotOpened) throw error;
+    if (!isFault || error instanceof StoreNotOpened || isOfFileSystem(error)) throw error;
     return { damages: [reasonOf(error)] };
   }
+}
+
+/** True for an error of the file system, such as from a read of the program's files, and not of SQLite. */
+function isOfFileSystem(error: unknown): boolean {
+  return error instanceof Error && 'syscall' in error;
 }
 
 /** Returns the faults in the rows of `PRAGMA integrity_check`. SQLite reports many as lines of one text, under a title. */

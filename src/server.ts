@@ -35,11 +35,14 @@ export const DRAIN_MS = 7_500;
  */
 export const LAST_MS = 1_000;
 
+/** Max milliseconds until the destroyed connections of a listener are closed. */
+const CLOSE_MS = 100;
+
 /**
  * Max milliseconds of a shutdown, not counting the stop delay, the closing of the store, and time in which the process is
  * suspended. Below 10 seconds, after which `docker stop` kills the process.
  */
-export const STOP_MS = GRACE_MS + DRAIN_MS + LAST_MS;
+export const STOP_MS = GRACE_MS + DRAIN_MS + LAST_MS + 2 * CLOSE_MS;
 
 export interface Server {
   /** Base URL of the service, such as `http://127.0.0.1:8080/v1`. */
@@ -342,6 +345,6 @@ async function loadJwtVerifier(
 async function drain(app: FastifyInstance, connections: ConnectionRegistry, maxMs: number): Promise<void> {
   await within(maxMs, connections.closeWhenIdle());
   connections.destroy();
-  await within(LAST_MS, connections.whenEmpty());
+  await within(CLOSE_MS, connections.whenEmpty());
   await app.close();
 }

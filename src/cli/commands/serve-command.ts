@@ -23,7 +23,7 @@ const FIRST_OWNER = 'default';
 const FIRST_TOKEN_ID = 'FirstToken00';
 
 /** Milliseconds after the end of `--stop-delay` at which a stop that still runs ends with exit code 1. */
-export const FORCED_EXIT_MS = STOP_MS + 500;
+export const FORCED_EXIT_MS = STOP_MS + 300;
 
 /**
  * Milliseconds after the first signal in which a second signal counts as the same signal. A later signal ends

@@ -94,9 +94,8 @@ export async function measure(
   const rounds: Sample[] = [];
   const alone: Sample[] = [];
   const take = async (into: Sample[], kind: Kind, shape: Shape): Promise<void> => {
-    // Sends load for one second before the measurement. This reopens database connections that the service
-    // closed as idle.
-    await fleet.load(requestsOf[kind], { ...shape, seconds: 1 });
+    // Reopens database connections that the service closed as idle.
+    if (server !== undefined) await fleet.load(requestsOf[kind], { ...shape, seconds: 1 });
     for (let tries = 1; ; tries += 1) {
       const load = await fleet.load(requestsOf[kind], { ...shape, seconds });
       if (load.failures === 0) {

@@ -46,8 +46,11 @@ export class BatchedResponse<
   /** Bytes of the body of the request, as its length or its chunk sizes give them so far. */
   bodyBytes = 0;
 
-  /** Called when `bodyBytes` has grown, with its value before. */
-  onBodyBytes: ((before: number) => void) | undefined;
+  /** Chunks of this body so far, and TLS records that it came in. */
+  bodyPieces = 0;
+
+  /** Called when a part of this body was parsed, with the value of `bodyBytes` before. */
+  onBodyParsed: ((bytesBefore: number) => void) | undefined;
 
   /** True once `acceptBody` was called. Until then, only the part of the body that arrived with the headers is parsed. */
   isBodyAccepted = false;
@@ -83,10 +86,12 @@ export class BatchedResponse<
     return this.isBodyAccepted && !this.req.complete;
   }
 
-  setBodyBytes(bytes: number): void {
-    const before = this.bodyBytes;
+  /** Records how much of the body of the request was parsed: see `bodyBytes` and `bodyPieces`. */
+  bodyParsed(bytes: number, pieces: number): void {
+    const bytesBefore = this.bodyBytes;
     this.bodyBytes = bytes;
-    if (bytes > before) this.onBodyBytes?.(before);
+    this.bodyPieces = pieces;
+    this.onBodyParsed?.(bytesBefore);
   }
 
   /** Lets the connection parse the body of the request. */

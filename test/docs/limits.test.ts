@@ -128,11 +128,11 @@ const texts: Readonly<Record<string, readonly string[]>> = {
   ],
   'docs/configuration.md': [
     `A note for the list of tokens, ${TOKEN_NAME_RULE}.`,
-    `| Chunks of a chunked body, TLS records of any body | ${BASE_PIECES}, plus one for every ${BYTES_PER_PIECE} bytes;`,
+    `| Chunks of a chunked body, TLS records of any body | ${BASE_PIECES}, plus one for every ${BYTES_PER_PIECE} bytes of`,
     `| Bodies that arrive in parts | ${BODY_MEMORY_BYTES / MIB} MiB in all, not counting the first ${UNCOUNTED_BYTES / KIB} KiB of each,`,
     `at least ${MIN_LARGEST_BODIES} bodies of \`--body-limit\``,
     `${listsAtOnce} of more than ${shortList}, for ${numberOf('sendBufferLimit') / MIB} MiB of`,
-    `${MAX_DISCARDED_BYTES / KIB} KiB or one second; then the connection is closed`,
+    `${MAX_DISCARDED_BYTES / KIB} KiB and the read that exceeds them, or one second; then the connection is closed`,
     `| Memory for pipelined requests and for the headers and trailers of incomplete ones | ${MAX_UNPARSED_BYTES / MIB} MiB in all, not counting the first ${UNCOUNTED_INPUT_BYTES / KIB} KiB of each connection. A header counts ${MEMORY_PER_FIELD} bytes more than its text.`,
     `| Nesting of JSON | ${MAX_JSON_DEPTH} levels |`,
     `| Headers of a request | ${MAX_FIELDS}; above it 431.`,

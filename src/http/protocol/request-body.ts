@@ -7,8 +7,8 @@ import { ownerOf } from '../operation.ts';
 import { faultOfTrailers } from './http-conformance.ts';
 
 /**
- * A body may arrive in BASE_PIECES chunks or TLS records, plus one for each BYTES_PER_PIECE bytes. The limit
- * exists because even a tiny one costs microseconds, and one packet can contain hundreds of them.
+ * A body may have BASE_PIECES chunks and TLS records, plus one for each BYTES_PER_PIECE bytes of its length or of its chunks
+ * so far. The limit exists because even a tiny one costs microseconds, and one packet can contain hundreds of them.
  */
 export const BASE_PIECES = 512;
 export const BYTES_PER_PIECE = 128;
@@ -67,35 +67,32 @@ export function receiveBody(limit: number, countMemory: (owner: string, bytes: n
     if (response.receiveError !== undefined) throw response.receiveError;
     const { raw } = request;
     const isChunked = request.headers['transfer-encoding'] !== undefined;
-    const limitsPieces = isChunked || 'encrypted' in raw.socket;
     const isKept = isRead(request);
     const maxLength = isChunked ? limit : response.bodyBytes;
     let body = Buffer.alloc(0);
     let held = 0;
     let size = 0;
-    let pieces = 0;
 
     function finish(error?: unknown): void {
       raw.off('data', onData);
       raw.off('end', onEnd);
       response.onReceiveError = undefined;
-      response.onBodyBytes = undefined;
+      response.onBodyParsed = undefined;
       if (error instanceof Error) done(error);
       else authenticateAgain(request, reply).then(() => done(), done);
     }
 
-    function onBodyBytes(before: number): void {
+    function onBodyParsed(bytesBefore: number): void {
       try {
-        checkBytes(request, before, response.bodyBytes);
+        checkBytes(request, bytesBefore, response.bodyBytes);
+        if (response.bodyPieces > BASE_PIECES + response.bodyBytes / BYTES_PER_PIECE) throw tooManyPieces;
       } catch (error: unknown) {
         finish(error);
       }
     }
 
     function onData(piece: Buffer): void {
-      pieces += 1;
       try {
-        if (limitsPieces && pieces > BASE_PIECES + size / BYTES_PER_PIECE) throw tooManyPieces;
         if (isKept) keep(piece);
         size += piece.length;
       } catch (error: unknown) {
@@ -133,9 +130,8 @@ export function receiveBody(limit: number, countMemory: (owner: string, bytes: n
     raw.on('data', onData);
     raw.on('end', onEnd);
     response.onReceiveError = finish;
-    response.onBodyBytes = onBodyBytes;
-    // Only when the body flows: `onData` then gets each chunk as soon as it is parsed, and can stop the rest.
-    process.nextTick(() => response.acceptBody());
+    response.onBodyParsed = onBodyParsed;
+    response.acceptBody();
   }
 
   /** Checks the type of a body when it is known not to be empty, and its size whenever that has grown. */

@@ -90,8 +90,8 @@ export const LIFTED: readonly LiftedLimit[] = [
     edits: [
       {
         file: 'src/http/protocol/request-body.ts',
-        from: 'process.nextTick(() => response.acceptBody());',
-        to: 'response.acceptBody();',
+        from: 'response.bodyPieces > BASE_PIECES',
+        to: 'response.bodyPieces > Number.POSITIVE_INFINITY',
       },
     ],
   },

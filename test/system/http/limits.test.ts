@@ -8,7 +8,7 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import type { Setting } from '../../../src/config.ts';
 import { BODY_MEMORY_BYTES } from '../../../src/http/overload/body-memory.ts';
-import { UNCOUNTED_BYTES } from '../../../src/http/protocol/request-body.ts';
+import { BASE_PIECES, BYTES_PER_PIECE, UNCOUNTED_BYTES } from '../../../src/http/protocol/request-body.ts';
 import { openWire, type Wire } from '../../support/clients/raw-connection.ts';
 import {
   headerOf,
@@ -151,13 +151,42 @@ describe('bodies that arrive in parts', () => {
   test('in any number of parts → accepted, if the length is given', async (t) => {
     const { begin } = await openSenders(t);
     const wire = begin('POST /plants', 1_000, { unsent: 900 });
-    for (const byte of LAST.padEnd(900)) {
-      wire.send(byte);
-      // The service reads the byte before the next one is sent.
-      await nextTurn();
-    }
+    await sendInParts(wire, LAST.padEnd(900), 1);
     assert.equal((await wire.answer())?.status, 200);
   });
+});
+
+/** Sends text in parts of `size` bytes, each of which the service reads before the next one is sent. */
+async function sendInParts(wire: Wire, text: string, size: number): Promise<void> {
+  for (let at = 0; at < text.length; at += size) {
+    wire.send(text.slice(at, at + size));
+    await nextTurn();
+  }
+}
+
+describe('chunks of a body, however the network divides them', () => {
+  const chunksOf = (count: number, bytes: number) =>
+    `${bytes.toString(16)}\r\n${' '.repeat(bytes)}\r\n`.repeat(count);
+  const cases: readonly (readonly [about: string, chunks: string, status: number])[] = [
+    ['one chunk', chunksOf(1, 5_000), 204],
+    ['the max number of chunks', chunksOf(BASE_PIECES, 1), 204],
+    ['more chunks than that', chunksOf(BASE_PIECES + 10, 1), 413],
+    ['as many more as their bytes allow', chunksOf(2 * BASE_PIECES, BYTES_PER_PIECE / 2), 204],
+  ];
+  for (const [about, chunks, status] of cases)
+    for (const size of [7, 1_000, chunks.length])
+      test(`${about}, in parts of ${size} bytes → ${status}`, async (t) => {
+        const service = await startService(t, await sqlite.freshUrl(t), {
+          requestTimeout: String(PATIENCE_MS),
+        });
+        const wire = openWire(service.url);
+        t.after(() => wire.destroy());
+        wire.send(
+          'OPTIONS /plants HTTP/1.1\r\nHost: plants.test\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n',
+        );
+        await sendInParts(wire, `${chunks}0\r\n\r\n`, size);
+        assert.equal((await wire.answer())?.status, status);
+      });
 });
 
 const TLS_HEAD =

@@ -52,8 +52,8 @@ export class Connection {
   #waitsToParse = false;
   #closesWhenIdle = false;
   #discarded = 0;
-  /** Reads since the last request was dispatched. Over TLS, each record is one. */
-  #pieces = 0;
+  /** TLS records since the last request was dispatched, or its response ended. */
+  #records = 0;
   /**
    * Ticks in which the connection waited for its client, since it became idle or its request began; set back while the
    * client reads the last response.
@@ -206,8 +206,9 @@ export class Connection {
   }
 
   #read(chunk: Buffer): void {
-    if (this.#current === undefined) this.#pieces += 1;
-    if (!this.#options.sharesInput && this.#pieces > BASE_PIECES) this.fail(TOO_MANY_RECORDS);
+    // Each read from a TLS socket is a record.
+    if (!this.#options.sharesInput) this.#records += 1;
+    if (this.#current === undefined && this.#records > BASE_PIECES) this.fail(TOO_MANY_RECORDS);
     this.#parseInTurn(this.#unparsed.takeWith(chunk));
   }
 
@@ -266,7 +267,7 @@ export class Connection {
     }
     const response = this.#next ?? this.#current;
     this.#framing.parsed(slice.length, response?.req);
-    response?.setBodyBytes(this.#framing.bodyBytes);
+    response?.bodyParsed(this.#framing.bodyBytes, this.#framing.chunks + this.#records);
     this.#unparsed.setFieldMemory(this.#framing.fieldMemory);
     // Delays the dispatch of a request if the next slice of its body has already arrived. After that slice is
     // parsed, most requests are complete.
@@ -332,7 +333,7 @@ export class Connection {
 
   #dispatch(response: BatchedResponse): void {
     this.#current = response;
-    this.#pieces = 0;
+    this.#records = 0;
     response.startedAt = performance.now();
     response.isHalfClosed = this.#hasEnded;
     response.on('close', this.#onClosed);
@@ -351,6 +352,7 @@ export class Connection {
   readonly #onClosed = (): void => {
     const response = this.#current;
     this.#current = undefined;
+    this.#records = 0;
     if (response !== undefined) this.#options.onClosed(response);
     if (this.#isClosing || this.socket.destroyed) return;
     // Restarts the timeout: the bytes of the next request are not parsed before this response has ended.

@@ -65,6 +65,8 @@ export class Framing {
   fieldMemory = 0;
   /** Bytes of the body of the last request, as its length or its chunk sizes give them so far. */
   bodyBytes = 0;
+  /** Chunks of this body whose sizes have arrived, however the network divides them. */
+  chunks = 0;
   readonly #maxBytes: number;
   #part: Part = 'start';
   /** Complete lines of the headers, without the request line, or of the trailers. */
@@ -208,6 +210,7 @@ export class Framing {
     this.#part = headers['transfer-encoding'] === undefined ? 'length' : 'chunked';
     this.#left = this.#part === 'length' ? Number(headers['content-length']) : 0;
     this.bodyBytes = this.#left;
+    this.chunks = 0;
     this.#line = '';
     this.#lineBytes = 0;
     this.#isInTrailers = false;
@@ -251,6 +254,7 @@ export class Framing {
     } else {
       this.#left = size + 2;
       this.bodyBytes += size;
+      this.chunks += 1;
     }
     return false;
   }

@@ -41,7 +41,7 @@ export class ClientGone extends Error {
 export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;
   if (error instanceof NothingStored)
-    return new ApiError(50300, 'the store is unavailable, and nothing was stored; retry later', RETRY_SOON);
+    return new ApiError(50300, 'the store is unavailable, and nothing was changed; retry later', RETRY_SOON);
   if (error instanceof StoreUnavailable) {
     return new ApiError(
       50300,

@@ -112,6 +112,23 @@ describe('no space for the index of the write-ahead log (-shm)', NEEDS_STRACE, (
     });
 });
 
+it('no space for the first tables of a new store → the message says that the file was created', async (t) => {
+  const installation = await newInstallation(t);
+  for (const command of [
+    ['migrate'],
+    ['token', 'create', 'alice'],
+    ['serve', '--port', '0', '--admin-port', '0'],
+  ]) {
+    const file = join(installation.folder, `${command[0]}.db`);
+    const env = { DATABASE_URL: `sqlite:${file}` };
+    assertFails(
+      await installation.runProcess(command, { env, wrap: (program) => limitedFiles(program, 16) }),
+      /^plant-store: cannot open the store \S+\.db: [^\n]+: free space on the disk[^\n]+\. The file was created, without plants\n$/,
+    );
+    assert.ok(existsSync(file));
+  }
+});
+
 describe('the files next to a store cannot be opened', NEEDS_STRACE, () => {
   it('the disk reports an error → the message does not name permissions', async (t) => {
     const installation = await newInstallation(t);

@@ -309,7 +309,7 @@ describe('stop', { concurrency: 3 }, () => {
     service.kill('SIGTERM');
     for (const rejected of await Promise.all([inFlight, queued])) {
       assert.equal(rejected?.status, 503);
-      assert.match(rejected.body, /"error":50300.*nothing was stored/);
+      assert.match(rejected.body, /"error":50300.*nothing was changed/);
     }
     assert.equal((await service.ended).code, 0);
   });

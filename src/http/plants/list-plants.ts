@@ -94,7 +94,7 @@ export const listPlantsOperation = {
       Link: Type.String({
         description:
           'The next page, when more plants follow a list with a `limit` (RFC 8288): ' +
-          `\`</plants?limit=20&cursor=${encodeCursor(20n)}>; rel="next"\`.`,
+          `\`</plants?limit=20&cursor=${encodeCursor(20n)}>; rel="next"\`, with the base path of the service, if it has one.`,
       }),
     },
   },

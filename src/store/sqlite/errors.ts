@@ -50,6 +50,7 @@ const HINTS: ReadonlyMap<number, string> = new Map([
     'free space on the disk, or raise the quota or the file size limit (ulimit -f); if there is space, check the disk',
   ],
   [SQLITE_IOERR_SHMSIZE, 'free space on the disk or raise the quota'],
+  [SQLITE_NOTADB, 'name the file of a store, or restore a backup'],
   [SQLITE_IOERR_SHORT_READ, 'a file of the store was cut off, or its -wal removed while in use'],
 ]);
 

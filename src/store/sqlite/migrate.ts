@@ -33,8 +33,9 @@ export async function migrateSqlite(
   file: string,
   { mustExist = false, onLogLeft = () => undefined }: MigrationOptions = {},
 ): Promise<readonly string[]> {
+  let isNew = false;
   try {
-    if (!mustExist) createPrivately(file);
+    isNew = !mustExist && createPrivately(file);
     return await withoutBlocking(async () => {
       // Commands that only read must not wait for a writer.
       if (isMigrated(file, mustExist) && mustExist) return [];
@@ -49,7 +50,10 @@ export async function migrateSqlite(
       }
     });
   } catch (error: unknown) {
-    throw notOpened(file, error);
+    const failure = notOpened(file, error);
+    if (!isNew) throw failure;
+    // The file stays: another process may have begun to use it.
+    throw new StoreNotOpened(`${failure.message}. The file was created, without plants`, { cause: error });
   }
 }
 
@@ -99,9 +103,10 @@ async function withoutBlocking<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-function createPrivately(file: string): void {
+// Returns true if it has created the file.
+function createPrivately(file: string): boolean {
   rejectUnusablePath(file);
-  if (existsSync(file)) return;
+  if (existsSync(file)) return false;
   const folder = dirname(file);
   const made: string[] = [];
   try {
@@ -113,6 +118,7 @@ function createPrivately(file: string): void {
   }
   chmodSync(file, 0o600);
   syncFolder(folder);
+  return true;
 }
 
 function rejectUnlessCreatable(file: string): void {

@@ -131,7 +131,7 @@ test('server without free connections → 503 until one is free', async (t) => {
   await server.sql(`ALTER ROLE ${role} CONNECTION LIMIT 0`);
   await dropConnections(database);
   await assertUnavailable(await caller.list());
-  await assertUnavailable(await caller.create(2), 'nothing was stored');
+  await assertUnavailable(await caller.create(2), 'nothing was changed');
   await server.sql(`ALTER ROLE ${role} CONNECTION LIMIT -1`);
   await assertRecovers(caller, 3);
 });
@@ -157,9 +157,9 @@ test('server became read-only → 503 for writes only, and no connection keeps t
   await server.sql(`ALTER DATABASE ${database} SET default_transaction_read_only = on`);
   await dropConnections(database);
   assert.equal((await whenAvailable(() => caller.list())).status, 200);
-  await assertUnavailable(await caller.create(2), 'nothing was stored');
-  await assertUnavailable(await caller.create(2, 'key'), 'nothing was stored');
-  await assertUnavailable(await caller.remove(1), 'nothing was stored');
+  await assertUnavailable(await caller.create(2), 'nothing was changed');
+  await assertUnavailable(await caller.create(2, 'key'), 'nothing was changed');
+  await assertUnavailable(await caller.remove(1), 'nothing was changed');
   const lists = await Promise.all(Array.from({ length: 10 }, () => caller.list()));
   assert.ok(lists.every(({ status }) => status === 200));
   await server.sql(`ALTER DATABASE ${database} RESET default_transaction_read_only`);
@@ -196,7 +196,7 @@ test('table locked → 503 within the timeouts and nothing stored, also for requ
     await until(async () => (await countLockWaits(database)) > 0);
     const lists = Array.from({ length: 8 }, () => caller.list());
     for (const answer of await Promise.all(lists)) await assertUnavailable(answer);
-    for (const answer of await Promise.all(writes)) await assertUnavailable(answer, 'nothing was stored');
+    for (const answer of await Promise.all(writes)) await assertUnavailable(answer, 'nothing was changed');
     // The server continues no abandoned statements.
     await until(async () => (await countLockWaits(database)) === 0);
   } finally {
@@ -350,7 +350,7 @@ test('a write that the synchronous standby lacks is not acknowledged; reads cont
     }
     // Too many commits wait already, so this write is not sent.
     let message = '';
-    for (let id = 40; !message.includes('nothing was stored'); id += 1) {
+    for (let id = 40; !message.includes('nothing was changed'); id += 1) {
       assert.ok(id < 60, message);
       message = await (await caller.create(id)).text();
     }

@@ -193,12 +193,19 @@ export function noConnectionToAny(hosts: readonly string[], errors: readonly unk
   return new NothingStored(`no connection to PostgreSQL: ${reason}`, { cause: errors.at(-1) });
 }
 
+/** Remedies for errors that do not name one, by their codes. */
+const REMEDIES: Readonly<Record<string, string>> = {
+  ECONNREFUSED: 'no server listens there; start it, or correct the database URL',
+  ENOTFOUND: 'there is no such host; correct the database URL',
+};
+
 // Rewords the error for a missing password, which pg reports as a protocol error.
 function reasonOf(error: unknown): string {
   const reason = messageOf(error);
-  return /client password must be a/.test(reason)
-    ? 'the server asks for a password, and the database URL has none'
-    : reason;
+  if (/client password must be a/.test(reason))
+    return 'the server asks for a password, and the database URL has none';
+  const remedy = REMEDIES[codeOf(error)];
+  return remedy === undefined ? reason : `${reason} (${remedy})`;
 }
 
 /** Returns the message of an error, of the server with its code. */

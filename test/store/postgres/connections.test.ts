@@ -550,7 +550,7 @@ test('no host accepts a connection → the error has the reason of each', async 
   );
   t.after(() => connections.close());
   await assert.rejects(processOf(connections), {
-    message: `no connection to PostgreSQL: 127.0.0.1:1: connect ECONNREFUSED 127.0.0.1:1; ${host}: the host is read-only: default_transaction_read_only is on`,
+    message: `no connection to PostgreSQL: 127.0.0.1:1: connect ECONNREFUSED 127.0.0.1:1 (no server listens there; start it, or correct the database URL); ${host}: the host is read-only: default_transaction_read_only is on`,
   });
 });
 

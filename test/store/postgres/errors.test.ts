@@ -1,7 +1,7 @@
 // cspell:words mdextend mdzeroextend
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { isLoginRejected, toStoreError } from '../../../src/store/postgres/errors.ts';
+import { isLoginRejected, noConnection, toStoreError } from '../../../src/store/postgres/errors.ts';
 import {
   NothingStored,
   StatementRejected,
@@ -55,3 +55,11 @@ for (const [code, isWaitedOut] of [
   test(`${code} at a login → requests ${isWaitedOut ? 'wait for open connections' : 'try the next host'}`, () => {
     assert.equal(isLoginRejected(serverError(code, 'any')), isWaitedOut);
   });
+
+test('host of the database URL is unknown → the message has the remedy', () => {
+  const error = Object.assign(new Error('getaddrinfo ENOTFOUND plants.invalid'), { code: 'ENOTFOUND' });
+  assert.equal(
+    noConnection(error).message,
+    'no connection to PostgreSQL: getaddrinfo ENOTFOUND plants.invalid (there is no such host; correct the database URL)',
+  );
+});

@@ -46,9 +46,6 @@ export class BatchedResponse<
   /** Bytes of the body of the request, as its length or its chunk sizes give them so far. */
   bodyBytes = 0;
 
-  /** Chunks of this body so far, and TLS records that it came in. */
-  bodyPieces = 0;
-
   /** Called when a part of this body was parsed, with the value of `bodyBytes` before. */
   onBodyParsed: ((bytesBefore: number) => void) | undefined;
 
@@ -86,11 +83,10 @@ export class BatchedResponse<
     return this.isBodyAccepted && !this.req.complete;
   }
 
-  /** Records how much of the body of the request was parsed: see `bodyBytes` and `bodyPieces`. */
-  bodyParsed(bytes: number, pieces: number): void {
+  /** Sets `bodyBytes` after a part of the request was parsed. */
+  bodyParsed(bytes: number): void {
     const bytesBefore = this.bodyBytes;
     this.bodyBytes = bytes;
-    this.bodyPieces = pieces;
     this.onBodyParsed?.(bytesBefore);
   }
 

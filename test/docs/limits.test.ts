@@ -50,12 +50,14 @@ import { TICK_MS } from '../../src/http/protocol/connection/connection-registry.
 import { MAX_UNPARSED_BYTES } from '../../src/http/protocol/connection/input-limit.ts';
 import { LINGER_MS } from '../../src/http/protocol/connection/linger.ts';
 import {
+  BASE_PIECES,
+  BYTES_PER_PIECE,
   CHUNKED_SLICE_BYTES,
   MAX_FIELDS,
   MEMORY_PER_FIELD,
 } from '../../src/http/protocol/connection/message-framing.ts';
 import { UNCOUNTED_INPUT_BYTES } from '../../src/http/protocol/connection/socket-input.ts';
-import { BASE_PIECES, BYTES_PER_PIECE, UNCOUNTED_BYTES } from '../../src/http/protocol/request-body.ts';
+import { UNCOUNTED_BYTES } from '../../src/http/protocol/request-body.ts';
 import { BEGUN_WAIT_MS, MEMORY_PER_BYTE, WAIT_MS } from '../../src/http/send-buffer-limit.ts';
 import { QUEUE_TIMEOUT_MS } from '../../src/http/task-limit.ts';
 import { MAX_LINES_IN_WINDOW } from '../../src/observability/audit-log.ts';
@@ -128,7 +130,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
   ],
   'docs/configuration.md': [
     `A note for the list of tokens, ${TOKEN_NAME_RULE}.`,
-    `| Chunks of a chunked body, TLS records of any body | ${BASE_PIECES}, plus one for every ${BYTES_PER_PIECE} bytes of`,
+    `| Chunks of a chunked body; apart from these, TLS records of any body | ${BASE_PIECES} each, plus one for every ${BYTES_PER_PIECE} bytes of`,
     `| Bodies that arrive in parts | ${BODY_MEMORY_BYTES / MIB} MiB in all, not counting the first ${UNCOUNTED_BYTES / KIB} KiB of each,`,
     `at least ${MIN_LARGEST_BODIES} bodies of \`--body-limit\``,
     `${listsAtOnce} of more than ${shortList}, for ${numberOf('sendBufferLimit') / MIB} MiB of`,

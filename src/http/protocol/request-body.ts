@@ -6,13 +6,6 @@ import { countOf } from '../header-names.ts';
 import { ownerOf } from '../operation.ts';
 import { faultOfTrailers } from './http-conformance.ts';
 
-/**
- * A body may have BASE_PIECES chunks and TLS records, plus one for each BYTES_PER_PIECE bytes of its length or of its chunks
- * so far. The limit exists because even a tiny one costs microseconds, and one packet can contain hundreds of them.
- */
-export const BASE_PIECES = 512;
-export const BYTES_PER_PIECE = 128;
-
 /** Bytes of a body whose memory is not counted, so that small bodies are always accepted. */
 export const UNCOUNTED_BYTES = 4 * 1024;
 
@@ -31,15 +24,8 @@ const JSON_TYPE =
  * owner; it throws above its limits.
  */
 export function receiveBody(limit: number, countMemory: (owner: string, bytes: number) => void) {
-  // Closes the connection after a 413 response (too many bytes or chunks), even if the whole body has
-  // arrived.
-  const closes = { connection: 'close' };
-  const tooLarge = new ApiError(41300, `the body is larger than ${limit} bytes`, closes);
-  const tooManyPieces = new ApiError(
-    41300,
-    'the body has too many small chunks or TLS records; send larger ones',
-    closes,
-  );
+  // Closes the connection even if the whole body has arrived.
+  const tooLarge = new ApiError(41300, `the body is larger than ${limit} bytes`, { connection: 'close' });
 
   return (
     request: FastifyRequest,
@@ -84,8 +70,9 @@ export function receiveBody(limit: number, countMemory: (owner: string, bytes: n
 
     function onBodyParsed(bytesBefore: number): void {
       try {
+        const fault = raw.complete ? faultOfTrailers(raw) : undefined;
+        if (fault !== undefined) throw fault;
         checkBytes(request, bytesBefore, response.bodyBytes);
-        if (response.bodyPieces > BASE_PIECES + response.bodyBytes / BYTES_PER_PIECE) throw tooManyPieces;
       } catch (error: unknown) {
         finish(error);
       }
@@ -124,7 +111,7 @@ export function receiveBody(limit: number, countMemory: (owner: string, bytes: n
 
     function onEnd(): void {
       if (body.length > 0) request.body = body.subarray(0, size);
-      finish(faultOfTrailers(raw));
+      finish();
     }
 
     raw.on('data', onData);

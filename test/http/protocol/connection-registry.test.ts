@@ -18,10 +18,13 @@ import { Connection } from '../../../src/http/protocol/connection/http-connectio
 import { MAX_UNPARSED_BYTES } from '../../../src/http/protocol/connection/input-limit.ts';
 import { readSendQueues } from '../../../src/http/protocol/connection/kernel-send-queue.ts';
 import { LINGER_MS } from '../../../src/http/protocol/connection/linger.ts';
-import { MAX_FIELDS } from '../../../src/http/protocol/connection/message-framing.ts';
+import {
+  BASE_PIECES,
+  BYTES_PER_PIECE,
+  MAX_FIELDS,
+} from '../../../src/http/protocol/connection/message-framing.ts';
 import { UNCOUNTED_INPUT_BYTES } from '../../../src/http/protocol/connection/socket-input.ts';
 import { createHttpServer, MAX_REJECTED } from '../../../src/http/protocol/http-server.ts';
-import { BASE_PIECES } from '../../../src/http/protocol/request-body.ts';
 import { openTls, type Tls } from '../../../src/http/protocol/tls.ts';
 import { openWire, type Wire } from '../../support/clients/raw-connection.ts';
 import { PATIENCE_MS, until } from '../../support/patience.ts';
@@ -695,21 +698,23 @@ test('body of a request whose headers are still checked → stays unparsed, and 
   const listener = listenerOf(t, connections, undefined, (...pair) => taken.resolve(pair));
   const wire = openWire(`http://127.0.0.1:${await listenOnFreePort(listener)}`);
   t.after(() => wire.destroy());
-  const chunks = 4 * UNCOUNTED_INPUT_BYTES;
+  const length = 4 * UNCOUNTED_INPUT_BYTES;
   wire.send('POST / HTTP/1.1\r\nHost: plants.test\r\nTransfer-Encoding: chunked\r\n\r\n');
   const [request, response] = await taken.promise;
-  wire.send('1\r\nx\r\n'.repeat(chunks));
+  wire.send(
+    `${BYTES_PER_PIECE.toString(16)}\r\n${'x'.repeat(BYTES_PER_PIECE)}\r\n`.repeat(length / BYTES_PER_PIECE),
+  );
   await until(() => connections.counted > 0);
   assert.equal(request.readableLength, 0);
   let received = 0;
-  request.on('data', ({ length }: Buffer) => {
-    received += length;
+  request.on('data', (piece: Buffer) => {
+    received += piece.length;
   });
   request.on('end', () => response.end());
   acceptBody(response);
   wire.send('0\r\n\r\n');
   assert.equal(await statusOf(wire), 200);
-  assert.deepEqual([received, connections.counted], [chunks, 0]);
+  assert.deepEqual([received, connections.counted], [length, 0]);
 });
 
 /** More than the parser gets before the dispatch of its request. */

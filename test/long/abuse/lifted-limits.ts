@@ -89,9 +89,9 @@ export const LIFTED: readonly LiftedLimit[] = [
     breaks: /p99/,
     edits: [
       {
-        file: 'src/http/protocol/request-body.ts',
-        from: 'response.bodyPieces > BASE_PIECES',
-        to: 'response.bodyPieces > Number.POSITIVE_INFINITY',
+        file: 'src/http/protocol/connection/message-framing.ts',
+        from: 'if (this.#chunks > maxPieces(this.bodyBytes)) return TOO_MANY_CHUNKS;',
+        to: '',
       },
     ],
   },

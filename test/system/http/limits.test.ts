@@ -8,7 +8,8 @@ import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import type { Setting } from '../../../src/config.ts';
 import { BODY_MEMORY_BYTES } from '../../../src/http/overload/body-memory.ts';
-import { BASE_PIECES, BYTES_PER_PIECE, UNCOUNTED_BYTES } from '../../../src/http/protocol/request-body.ts';
+import { BASE_PIECES, BYTES_PER_PIECE } from '../../../src/http/protocol/connection/message-framing.ts';
+import { UNCOUNTED_BYTES } from '../../../src/http/protocol/request-body.ts';
 import { openWire, type Wire } from '../../support/clients/raw-connection.ts';
 import {
   headerOf,
@@ -25,6 +26,8 @@ import { bearer, startService } from '../../support/service.ts';
 const CERTIFICATES = fileURLToPath(new URL('../../support/certificates/', import.meta.url));
 const HEAD = 'GET /openapi.json HTTP/1.1\r\nHost: plants.test\r\n';
 const GET = { method: 'GET', path: '/openapi.json' };
+const CHUNKED_HEAD =
+  'OPTIONS /plants HTTP/1.1\r\nHost: plants.test\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n';
 
 test('headers, URI or body above the configured size → 43100, 41400, 41300', async (t) => {
   const service = await startService(t, await sqlite.freshUrl(t), {
@@ -164,29 +167,81 @@ async function sendInParts(wire: Wire, text: string, size: number): Promise<void
   }
 }
 
-describe('chunks of a body, however the network divides them', () => {
-  const chunksOf = (count: number, bytes: number) =>
+describe('chunked body → the same response, however the network divides it', () => {
+  const chunksOf = (count: number, bytes: number): string =>
     `${bytes.toString(16)}\r\n${' '.repeat(bytes)}\r\n`.repeat(count);
+  const HEADER_LIMIT = 1_024;
+  const line = (bytes: number): string => `1;${'x'.repeat(bytes - '1;\r\n'.length)}\r\n \r\n`;
   const cases: readonly (readonly [about: string, chunks: string, status: number])[] = [
     ['one chunk', chunksOf(1, 5_000), 204],
     ['the max number of chunks', chunksOf(BASE_PIECES, 1), 204],
     ['more chunks than that', chunksOf(BASE_PIECES + 10, 1), 413],
+    ['more chunks than that, then a large one', chunksOf(BASE_PIECES + 10, 1) + chunksOf(1, 20_000), 413],
     ['as many more as their bytes allow', chunksOf(2 * BASE_PIECES, BYTES_PER_PIECE / 2), 204],
+    ['a chunk line of the max length', line(HEADER_LIMIT), 204],
+    ['a chunk line above it', line(HEADER_LIMIT + 1), 413],
   ];
   for (const [about, chunks, status] of cases)
-    for (const size of [7, 1_000, chunks.length])
-      test(`${about}, in parts of ${size} bytes → ${status}`, async (t) => {
-        const service = await startService(t, await sqlite.freshUrl(t), {
-          requestTimeout: String(PATIENCE_MS),
-        });
+    test(`${about} → ${status}`, async (t) => {
+      const service = await startService(t, await sqlite.freshUrl(t), {
+        requestTimeout: String(PATIENCE_MS),
+        headerLimit: String(HEADER_LIMIT),
+      });
+      for (const size of [7, 1_000, 1_448, chunks.length]) {
         const wire = openWire(service.url);
         t.after(() => wire.destroy());
-        wire.send(
-          'OPTIONS /plants HTTP/1.1\r\nHost: plants.test\r\nContent-Type: application/json\r\nTransfer-Encoding: chunked\r\n\r\n',
-        );
+        wire.send(CHUNKED_HEAD);
         await sendInParts(wire, `${chunks}0\r\n\r\n`, size);
-        assert.equal((await wire.answer())?.status, status);
-      });
+        assert.equal((await wire.answer())?.status, status, `in parts of ${size} bytes`);
+      }
+    });
+
+  test('malformed chunk line, with Upgrade → 40004', async (t) => {
+    const service = await startService(t, await sqlite.freshUrl(t));
+    for (const malformed of ['4\t', '4 ', '4;\u0001', '4;a=\u0001'])
+      for (const size of [1, 2, 3, 4, 40]) {
+        const wire = openWire(service.url);
+        t.after(() => wire.destroy());
+        wire.send(CHUNKED_HEAD.replace('\r\n', '\r\nConnection: Upgrade\r\nUpgrade: h2c\r\n'));
+        await sendInParts(wire, `${malformed}\r\n    \r\n0\r\n\r\n`, size);
+        const answer = await wire.answer();
+        assert.match(String(answer?.body), /"error":40004/, `${malformed}, in parts of ${size} bytes`);
+      }
+  });
+
+  test('text, with the trailer Connection → 40004, also if the body comes later', async (t) => {
+    const service = await startService(t, await sqlite.freshUrl(t));
+    const head = CHUNKED_HEAD.replace('application/json', 'text/plain');
+    const body = '1\r\nx\r\n0\r\nConnection: close\r\n\r\n';
+    for (const parts of [[head + body], [head, body]]) {
+      const wire = openWire(service.url);
+      t.after(() => wire.destroy());
+      // An answered request shows that the connection is open.
+      wire.send('GET / HTTP/1.1\r\nHost: plants.test\r\n\r\n');
+      assert.equal((await wire.answer())?.status, 404);
+      await nextTurn();
+      for (const part of parts) await sendInParts(wire, part, part.length);
+      const answer = await wire.answer();
+      assert.match(String(answer?.body), /"error":40004/);
+      assert.equal(headerOf(answer?.headers ?? [], 'connection'), 'close');
+    }
+  });
+});
+
+test('chunks in a TLS record each, as many as are allowed → accepted', async (t) => {
+  const service = await startService(t, await sqlite.freshUrl(t), {
+    tlsCert: `${CERTIFICATES}first.pem`,
+    tlsKey: `${CERTIFICATES}first.key`,
+  });
+  const wire = openWire(service.url);
+  t.after(() => wire.destroy());
+  wire.send(CHUNKED_HEAD);
+  for (let sent = 0; sent < BASE_PIECES; sent += 1) {
+    wire.send(`10\r\n${' '.repeat(16)}\r\n`);
+    await nextTurn();
+  }
+  wire.send('0\r\n\r\n');
+  assert.equal((await wire.answer())?.status, 204);
 });
 
 const TLS_HEAD =

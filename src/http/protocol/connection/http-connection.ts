@@ -2,11 +2,20 @@ import type { Socket } from 'node:net';
 import { ApiError } from '../../../api-errors.ts';
 import type { BatchedResponse } from '../../batched-response.ts';
 import { TOO_MANY_CONNECTIONS, TOO_MUCH_INPUT, TOO_SLOW } from '../../error-response.ts';
-import { BASE_PIECES, BYTES_PER_PIECE } from '../request-body.ts';
 import { type HttpConnectionOptions, MAX_DISCARDED_BYTES, STALLED_TICKS } from './connection-options.ts';
 import type { SendQueueOf } from './kernel-send-queue.ts';
 import { destroyLater } from './linger.ts';
-import { Framing, isHeadRequest, isLineEnd, MALFORMED, TOO_MANY_RECORDS } from './message-framing.ts';
+import {
+  BASE_PIECES,
+  BYTES_PER_PIECE,
+  Framing,
+  isHeadRequest,
+  isLineEnd,
+  MALFORMED,
+  maxPieces,
+  TOO_MANY_BODY_RECORDS,
+  TOO_MANY_RECORDS,
+} from './message-framing.ts';
 import { SendProgress } from './send-progress.ts';
 import { type Parser, shareInput, takeParser, UnparsedInput } from './socket-input.ts';
 
@@ -207,9 +216,16 @@ export class Connection {
 
   #read(chunk: Buffer): void {
     // Each read from a TLS socket is a record.
-    if (!this.#options.sharesInput) this.#records += 1;
-    if (this.#current === undefined && this.#records > BASE_PIECES) this.fail(TOO_MANY_RECORDS);
+    if (!this.#options.sharesInput) this.#countRecord();
     this.#parseInTurn(this.#unparsed.takeWith(chunk));
+  }
+
+  #countRecord(): void {
+    this.#records += 1;
+    if (this.#records <= BASE_PIECES) return;
+    if (this.#current === undefined) this.fail(TOO_MANY_RECORDS);
+    else if (this.#current.isIncomplete && this.#records > maxPieces(this.#current.bodyBytes))
+      this.fail(TOO_MANY_BODY_RECORDS);
   }
 
   /** Parses the bytes now, or later if they belong to the next request and the event loop is busy. */
@@ -267,7 +283,7 @@ export class Connection {
     }
     const response = this.#next ?? this.#current;
     this.#framing.parsed(slice.length, response?.req);
-    response?.bodyParsed(this.#framing.bodyBytes, this.#framing.chunks + this.#records);
+    response?.bodyParsed(this.#framing.bodyBytes);
     this.#unparsed.setFieldMemory(this.#framing.fieldMemory);
     // Delays the dispatch of a request if the next slice of its body has already arrived. After that slice is
     // parsed, most requests are complete.

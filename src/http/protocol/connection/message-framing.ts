@@ -16,6 +16,18 @@ const HEAD_END = Buffer.from('\r\n\r\n');
  */
 export const CHUNKED_SLICE_BYTES = 1_024;
 
+/**
+ * A body may have BASE_PIECES chunks, and come in as many TLS records, plus one for each BYTES_PER_PIECE bytes. The limit
+ * exists because even a tiny one costs microseconds, and one packet can contain hundreds of them.
+ */
+export const BASE_PIECES = 512;
+export const BYTES_PER_PIECE = 128;
+
+/** Returns how many chunks, and how many TLS records, a body of so many bytes may have. */
+export function maxPieces(bytes: number): number {
+  return BASE_PIECES + bytes / BYTES_PER_PIECE;
+}
+
 /** Matches the rest of the method of a request line (RFC 9112 §3) to its space, or to the end if no byte follows. */
 const METHOD = /^[!#$%&'*+.^_`|~0-9A-Za-z-]*( |$)/;
 
@@ -40,6 +52,11 @@ export const TOO_MANY_RECORDS = new ApiError(
   43100,
   'the headers came in too many small TLS records; send larger ones',
 );
+export const TOO_MANY_BODY_RECORDS = new ApiError(
+  41300,
+  'the body came in too many small TLS records; send larger ones',
+);
+const TOO_MANY_CHUNKS = new ApiError(41300, 'the body has too many small chunks; send larger ones');
 export const FIELDS_TOO_LARGE = new ApiError(
   43100,
   `the request line and headers are too large, or there are more than ${MAX_FIELDS} headers`,
@@ -65,8 +82,6 @@ export class Framing {
   fieldMemory = 0;
   /** Bytes of the body of the last request, as its length or its chunk sizes give them so far. */
   bodyBytes = 0;
-  /** Chunks of this body whose sizes have arrived, however the network divides them. */
-  chunks = 0;
   readonly #maxBytes: number;
   #part: Part = 'start';
   /** Complete lines of the headers, without the request line, or of the trailers. */
@@ -79,6 +94,8 @@ export class Framing {
   #seam = '';
   /** Remaining bytes of the body, or of the current chunk and its line end. */
   #left = 0;
+  /** Chunks of the body whose sizes have arrived, however the network divides them. */
+  #chunks = 0;
   #line = '';
   /** Bytes of this line, of which `#line` keeps only the first. */
   #lineBytes = 0;
@@ -99,16 +116,13 @@ export class Framing {
   /**
    * Returns the number of bytes to parse next. Returns 0 if the request line is incomplete, and an error if
    * the line is too long or not HTTP, if headers, trailers or a line of a chunked body are too long, or if there are
-   * too many headers or trailers.
+   * too many headers, trailers or chunks.
    */
   next(bytes: Buffer): number | ApiError {
     const length = this.#next(bytes);
-    if (length instanceof ApiError) return length;
-    if (this.#isInFields) {
-      this.#countFields(bytes, length);
-      return this.#exceedsLimits(length) ? FIELDS_TOO_LARGE : length;
-    }
-    return this.#lineBytes > this.#maxBytes ? EXTENSIONS_TOO_LARGE : length;
+    if (length instanceof ApiError || !this.#isInFields) return length;
+    this.#countFields(bytes, length);
+    return this.#exceedsLimits(length) ? FIELDS_TOO_LARGE : length;
   }
 
   get #isInFields(): boolean {
@@ -210,14 +224,14 @@ export class Framing {
     this.#part = headers['transfer-encoding'] === undefined ? 'length' : 'chunked';
     this.#left = this.#part === 'length' ? Number(headers['content-length']) : 0;
     this.bodyBytes = this.#left;
-    this.chunks = 0;
+    this.#chunks = 0;
     this.#line = '';
     this.#lineBytes = 0;
     this.#isInTrailers = false;
   }
 
-  /** Returns how many of `bytes` belong to the current chunked message (RFC 9112 §7.1). */
-  #endOfChunks(bytes: Buffer): number {
+  /** Returns how many of `bytes` belong to the current chunked message (RFC 9112 §7.1), or an error. */
+  #endOfChunks(bytes: Buffer): number | ApiError {
     let at = 0;
     this.#beforeFields = 0;
     while (at < bytes.length) {
@@ -234,7 +248,9 @@ export class Framing {
         this.#lineBytes += end - at;
         at = end;
         const isData = !this.#isInTrailers;
+        if (isData && this.#lineBytes > this.#maxBytes) return EXTENSIONS_TOO_LARGE;
         if (lineEnd !== -1 && this.#endLine()) return at;
+        if (this.#chunks > maxPieces(this.bodyBytes)) return TOO_MANY_CHUNKS;
         if (isData && this.#isInTrailers) this.#beforeFields = at;
       }
     }
@@ -254,7 +270,7 @@ export class Framing {
     } else {
       this.#left = size + 2;
       this.bodyBytes += size;
-      this.chunks += 1;
+      this.#chunks += 1;
     }
     return false;
   }

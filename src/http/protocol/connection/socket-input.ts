@@ -1,3 +1,4 @@
+import type { IncomingHttpHeaders } from 'node:http';
 import { Socket } from 'node:net';
 import type { ApiError } from '../../../api-errors.ts';
 import { codeOf } from '../../../thrown-errors.ts';
@@ -125,7 +126,7 @@ interface NodeParser {
   /** Returns the number of parsed bytes, or an error. */
   execute(bytes: Buffer): unknown;
   /** The request whose headers were parsed last. `upgrade` is true for CONNECT only. */
-  readonly incoming: { readonly upgrade: boolean } | null;
+  readonly incoming: { readonly upgrade: boolean; readonly headers: IncomingHttpHeaders } | null;
 }
 
 /**
@@ -134,8 +135,9 @@ interface NodeParser {
  *
  * After a request with `Upgrade`, Node hides the errors of the parser until the next headers are complete: `execute` only
  * returns that it parsed fewer bytes. So `parse` calls it instead of Node's listener, which ignores that. For an error at the
- * last byte, the count is not lower, so the error shows only at the next bytes. `Framing` therefore rejects fields and lines
- * that are too long before the parser does.
+ * last byte, the count is not lower, so the error shows only at the next bytes, and only if they have another address: the
+ * count is the distance from the address of the error. `Framing` therefore rejects fields and lines that are too long before
+ * the parser does.
  */
 export function takeParser(socket: Socket): Parser {
   const parser: unknown = Reflect.get(socket, 'parser');
@@ -147,7 +149,9 @@ export function takeParser(socket: Socket): Parser {
   }
   return {
     parse(bytes, isStart) {
-      const parsed = parser.execute(bytes);
+      const parsed = parser.execute(
+        parser.incoming?.headers.upgrade === undefined ? bytes : Buffer.from(bytes),
+      );
       if (parsed !== bytes.length)
         return isStart && hasUnknownMethod(bytes) ? UNKNOWN_METHOD : errorOf(codeOf(parsed));
       if (parser.incoming?.upgrade !== true) return undefined;

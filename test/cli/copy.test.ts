@@ -3,7 +3,7 @@ import { existsSync, readFileSync } from 'node:fs';
 import { readFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
-import { PassThrough } from 'node:stream';
+import { PassThrough, Readable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
 import { fileURLToPath } from 'node:url';
 import { copyStore } from '../../src/cli/commands/copy-command.ts';
@@ -20,6 +20,7 @@ import { damagePage, hideRows } from '../support/faults/damaged-file.ts';
 import { plantRow } from '../support/plants.ts';
 import { assertFails, newInstallation } from '../support/program.ts';
 import { repetitions } from '../support/repetitions.ts';
+import { startTcpProxy } from '../support/servers/tcp-proxy.ts';
 import { create } from '../support/store-setup.ts';
 
 const EXAMPLE = fileURLToPath(new URL('../../examples/plants.ndjson', import.meta.url));
@@ -280,6 +281,26 @@ describe('the verification of a copy', () => {
     await assert.rejects(copy(ending, target), StoreUnavailable);
     assert.equal(await target.read((contents) => contents.countPlants()), 0);
   });
+});
+
+it('the response to the COMMIT of a copy is lost → all of the copy or nothing; `check` shows which', async (t) => {
+  const { databaseUrl, run } = await newInstallation(t);
+  const stdin = Readable.from([Buffer.from('{"id":1,"name":"Alder"}\n{"id":2,"name":"Birch"}\n')]);
+  assert.equal((await run(['import', 'alice'], { stdin })).code, 0);
+  const url = new URL(await postgres.freshUrl(t));
+  const direct = url.href;
+  // The migration commits too, before the plants are sent.
+  let lost: Promise<void> | undefined;
+  const proxy = await startTcpProxy(t, Number(url.port), (bytes) => {
+    if (bytes.includes('Birch')) lost ??= proxy.expect(/COMMIT/, 'cut after');
+  });
+  url.host = `127.0.0.1:${proxy.port}`;
+  assertFails(
+    await run(['copy', databaseUrl, url.href]),
+    /; \S+ has all of the copy or nothing; `plant-store check` shows which\n$/,
+  );
+  await lost;
+  assert.match((await run(['check', '--database-url', direct])).stdout, /\b2 plants\b/);
 });
 
 /** A loader that changes plants before it adds them. */

@@ -39,6 +39,17 @@ for (const status of [300, 304]) {
   });
 }
 
+for (const [status, outcomeUnknown] of [
+  [499, false],
+  [500, true],
+] as const) {
+  test(`${status} of a proxy to a creation → the outcome is ${outcomeUnknown ? 'unknown' : 'known'}`, async (t) => {
+    const url = await serve(t, (_request, response) => response.writeHead(status).end('<h1>Sorry</h1>'));
+    const client = createClient({ url, token: 'secret', retries: 0 });
+    await assert.rejects(client.createPlant(FERN), { status, outcomeUnknown });
+  });
+}
+
 for (const status of [201, 202, 203, 206]) {
   test(`${status} with valid bodies → rejected: only 200 creates and lists`, async (t) => {
     const url = await serve(t, ({ method }, response) =>

@@ -25,8 +25,8 @@ import { bearer } from '../support/service.ts';
 const PRODUCTION = { NODE_ENV: 'production' };
 const ALDER = { name: 'Alder', tag: null };
 
-/** Long enough for all steps of a test, also on a busy machine. */
-const PAUSE_MS = 8_000;
+/** Longer than a stop without a delay may take, and long enough for all steps of a test, also on a busy machine. */
+const PAUSE_MS = 10_000;
 const PAUSE = ['--stop-delay', String(PAUSE_MS)];
 
 const SESSIONS = `SELECT pid FROM pg_stat_activity

@@ -353,7 +353,7 @@ for (const [what, sent, headerTimeout, timeout] of [
 ] as const)
   test(`${what} → 40800 after ${timeout} ms`, async (t) => {
     const connections = new OpenConnections(limits.maxConnections, limits.sendBufferLimit);
-    const listener = listenerOf(t, connections, undefined, () => assert.fail(), headerTimeout);
+    const listener = listenerOf(t, connections, undefined, () => assert.fail(), { headerTimeout });
     const wire = openWire(`http://127.0.0.1:${await listenOnFreePort(listener)}`);
     t.after(() => wire.destroy());
     await until(() => connections.all.length === 1);
@@ -736,6 +736,28 @@ async function countBody(
   if (!request.complete) acceptBody(response);
 }
 
+test('body that arrives slowly → the time until an idle connection closes begins after its response', async (t) => {
+  const connections = new OpenConnections(limits.maxConnections, limits.sendBufferLimit);
+  const handler: RequestListener = (request, response) =>
+    void (request.method === 'GET' ? response.end() : countBody(request, response, 0));
+  // Shorter than the timeout of a request.
+  const keepAliveTimeout = 5_000;
+  const listener = listenerOf(t, connections, undefined, handler, { keepAliveTimeout });
+  const wire = openWire(`http://127.0.0.1:${await listenOnFreePort(listener)}`);
+  t.after(() => wire.destroy());
+  wire.send(UPLOAD.slice(0, -1));
+  await until(() => connections.all[0]?.isIdle === false);
+  const [connection] = connections.all;
+  assert.ok(connection !== undefined);
+  for (let ticks = 0; ticks < (2 * keepAliveTimeout) / TICK_MS; ticks += 1) connection.tick();
+  wire.send(UPLOAD.slice(-1));
+  assert.equal(await statusOf(wire), 200);
+  await until(() => connection.isIdle);
+  connection.tick();
+  wire.send(REQUEST);
+  assert.equal(await statusOf(wire), 200);
+});
+
 for (const protocol of ['http', 'https'])
   for (const iterations of [0, 1, 20])
     for (const [what, sent, lengths] of [
@@ -1096,7 +1118,7 @@ async function beginHandshake(
 ): Promise<{ listener: Server; connections: ConnectionRegistry; silent: Socket; url: string }> {
   const connections = new ConnectionRegistry(limit, limits.sendBufferLimit);
   const tls = openTls(CERTIFICATE, KEY, { event: () => undefined });
-  const listener = listenerOf(t, connections, tls, handler, headerTimeout);
+  const listener = listenerOf(t, connections, tls, handler, { headerTimeout });
   const port = await listenOnFreePort(listener);
   const accepted = once(listener, 'connection');
   const silent = connect(port, '127.0.0.1');
@@ -1112,10 +1134,13 @@ function listenerOf(
   connections: ConnectionRegistry,
   tls?: Tls,
   handler: RequestListener = (_request, response) => void response.end(),
-  headerTimeout = 2 * PATIENCE_MS,
+  {
+    headerTimeout = 2 * PATIENCE_MS,
+    keepAliveTimeout = limits.keepAliveTimeout,
+  }: { readonly headerTimeout?: number | undefined; readonly keepAliveTimeout?: number } = {},
 ): Server {
   const listener = createHttpServer(handler, {
-    limits: { ...limits, headerTimeout },
+    limits: { ...limits, headerTimeout, keepAliveTimeout },
     tls,
     connections,
     waitToParse: () => undefined,

@@ -554,6 +554,22 @@ test('no host accepts a connection → the error has the reason of each', async 
   });
 });
 
+test('the first host accepts no connection → tried once, not for each statement', async (t) => {
+  const url = new URL(await postgres.freshUrl(t));
+  let tries = 0;
+  const dead = createServer((socket) => {
+    tries += 1;
+    socket.destroy();
+  });
+  const port = await listenOnFreePort(dead);
+  t.after(() => dead.close());
+  const hosts = `127.0.0.1:${port},${url.host}`;
+  const connections = new Connections(url.href.replace(url.host, hosts), patient);
+  t.after(() => connections.close());
+  for (let statements = 0; statements < 20; statements += 1) await connections.query({ text: 'SELECT 1' });
+  assert.equal(tries, 1);
+});
+
 test('URL without credentials → those of PGUSER and PGPASSWORD', async (t) => {
   const url = new URL(await postgres.freshUrl(t));
   t.after(() => {

@@ -18,7 +18,7 @@ import { REQUESTS_BETWEEN_CHECKPOINTS, type WriterMessage } from '../../../src/s
 import { NothingStored, StoreNotOpened, StoreUnavailable } from '../../../src/store/store.ts';
 import { connections, freshFolder } from '../../support/engines.ts';
 import { PATIENCE_MS } from '../../support/patience.ts';
-import { create } from '../../support/store-setup.ts';
+import { create, createOnce } from '../../support/store-setup.ts';
 
 /** A store on a file, which closes after the test. Fatal errors are collected. */
 async function open(t: TestContext, file: string) {
@@ -126,6 +126,19 @@ test('another program keeps the write lock → later writes wait a shorter time,
   const waiting = store.write(create(4n));
   await delay(1.5 * REPEATED_LOCK_TIMEOUT_MS);
   other.exec('ROLLBACK');
+  assert.equal(await waiting, 'created');
+  assert.deepEqual(fatal, []);
+});
+
+test('another program commits while a creation with a key waits → created', async (t) => {
+  const file = await freshFile();
+  const { store, fatal } = await open(t, file);
+  using other = new DatabaseSync(file);
+  other.exec("BEGIN IMMEDIATE; INSERT INTO plants (owner, id, name) VALUES ('bob', 1, 'Birch')");
+  // The transaction of a creation with a key begins with a read.
+  const waiting = store.write(createOnce(2n, 'key'));
+  await delay(REPEATED_LOCK_TIMEOUT_MS);
+  other.exec('COMMIT');
   assert.equal(await waiting, 'created');
   assert.deepEqual(fatal, []);
 });

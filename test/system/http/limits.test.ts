@@ -228,7 +228,17 @@ describe('chunked body → the same response, however the network divides it', (
   });
 });
 
-test('chunks in a TLS record each, as many as are allowed → accepted', async (t) => {
+test('more chunked bodies on a connection than chunks that one may have → accepted', async (t) => {
+  const service = await startService(t, await sqlite.freshUrl(t));
+  const wire = openWire(service.url);
+  t.after(() => wire.destroy());
+  for (let sent = 0; sent <= BASE_PIECES; sent += 1) {
+    wire.send(`${CHUNKED_HEAD}1\r\n \r\n0\r\n\r\n`);
+    assert.equal((await wire.answer())?.status, 204);
+  }
+});
+
+test('chunks in a TLS record each, as many as are allowed → accepted, and so is a later request', async (t) => {
   const service = await startService(t, await sqlite.freshUrl(t), {
     tlsCert: `${CERTIFICATES}first.pem`,
     tlsKey: `${CERTIFICATES}first.key`,
@@ -242,6 +252,8 @@ test('chunks in a TLS record each, as many as are allowed → accepted', async (
   }
   wire.send('0\r\n\r\n');
   assert.equal((await wire.answer())?.status, 204);
+  wire.send(`${HEAD}\r\n`);
+  assert.equal((await wire.answer())?.status, 200);
 });
 
 const TLS_HEAD =

@@ -238,26 +238,37 @@ test('more chunked bodies on a connection than chunks that one may have → acce
   }
 });
 
-test('chunks in a TLS record each, as many as are allowed → accepted, and so is a later request', async (t) => {
+const TLS_HEAD =
+  'OPTIONS /plants HTTP/1.1\r\nHost: plants.test\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n';
+
+/** Opens a TLS connection to a service, on which each text is sent in a record. `received` returns the bytes of all responses. */
+async function openRecords(t: TestContext) {
   const service = await startService(t, await sqlite.freshUrl(t), {
     tlsCert: `${CERTIFICATES}first.pem`,
     tlsKey: `${CERTIFICATES}first.key`,
   });
-  const wire = openWire(service.url);
-  t.after(() => wire.destroy());
-  wire.send(CHUNKED_HEAD);
-  for (let sent = 0; sent < BASE_PIECES; sent += 1) {
-    wire.send(`10\r\n${' '.repeat(16)}\r\n`);
-    await nextTurn();
-  }
-  wire.send('0\r\n\r\n');
-  assert.equal((await wire.answer())?.status, 204);
-  wire.send(`${HEAD}\r\n`);
-  assert.equal((await wire.answer())?.status, 200);
-});
+  const { hostname, port } = new URL(service.url);
+  const socket = connectTls({ host: hostname, port: Number(port), rejectUnauthorized: false });
+  t.after(() => socket.destroy());
+  socket.on('error', () => undefined);
+  let received = '';
+  socket.on('data', (bytes) => (received += bytes.toString()));
+  // Each write is a record, since the next one waits for it.
+  const sendRecord = (text: string) => promisify(socket.write.bind(socket))(text);
+  return { sendRecord, received: () => received };
+}
 
-const TLS_HEAD =
-  'OPTIONS /plants HTTP/1.1\r\nHost: plants.test\r\nContent-Type: application/json\r\nContent-Length: 1000\r\n';
+test('chunks in a TLS record each, as many as are allowed → accepted, and so is a later request', async (t) => {
+  const { sendRecord, received } = await openRecords(t);
+  await sendRecord(CHUNKED_HEAD);
+  for (let sent = 0; sent < BASE_PIECES; sent += 1) await sendRecord(`10\r\n${' '.repeat(16)}\r\n`);
+  await sendRecord('0\r\n\r\n');
+  await until(() => received() !== '');
+  assert.match(received(), /^HTTP\/1\.1 204 .*\r\n\r\n$/s);
+  await sendRecord('GET / HTTP/1.1\r\nHost: plants.test\r\n\r\n');
+  await until(() => received().endsWith('}'));
+  assert.match(received(), /"error":40401/);
+});
 
 for (const [part, first, byte, code] of [
   ['body', `${TLS_HEAD}\r\n`, ' ', 41300],
@@ -266,22 +277,11 @@ for (const [part, first, byte, code] of [
   ['empty lines before a request', '', '\n', 43100],
 ] as const)
   test(`${part} in more TLS records than are allowed → ${code}`, async (t) => {
-    const service = await startService(t, await sqlite.freshUrl(t), {
-      tlsCert: `${CERTIFICATES}first.pem`,
-      tlsKey: `${CERTIFICATES}first.key`,
-    });
-    const { hostname, port } = new URL(service.url);
-    const socket = connectTls({ host: hostname, port: Number(port), rejectUnauthorized: false });
-    t.after(() => socket.destroy());
-    socket.on('error', () => undefined);
-    let answer = '';
-    socket.on('data', (bytes) => (answer += bytes.toString()));
-    // Each write is a record, since the next one waits for it.
-    const sendRecord = (text: string) => promisify(socket.write.bind(socket))(text);
+    const { sendRecord, received } = await openRecords(t);
     await sendRecord(first);
-    for (let sent = 0; sent < 1_000 && answer === ''; sent += 1) await sendRecord(byte);
-    await until(() => answer.endsWith('}') || answer.includes(' 204 '));
-    assert.match(answer, new RegExp(`^HTTP/1\\.1 ${Math.floor(code / 100)} .*\\{"error":${code},`, 's'));
+    for (let sent = 0; sent < 1_000 && received() === ''; sent += 1) await sendRecord(byte);
+    await until(() => received().endsWith('}') || received().includes(' 204 '));
+    assert.match(received(), new RegExp(`^HTTP/1\\.1 ${Math.floor(code / 100)} .*\\{"error":${code},`, 's'));
   });
 
 test('headers or request later than the configured timeout → 40800; idle connection → closed', async (t) => {

@@ -412,7 +412,7 @@ const slowness: readonly Attack[] = [
     name: 'unfinished-large-bodies',
     about: 'bodies without their last byte: with a token, and where no operation reads them',
     guards: 'the memory of bodies that arrive in parts: memory, statuses',
-    connections: 400,
+    connections: 700,
     sends: [`POST /plants HTTP/1.1\r\n${TOKEN}`, `OPTIONS /plants HTTP/1.1\r\n${HOST}`].map((head) => ({
       steps: [
         { send: `${head}${JSON_TYPE}Content-Length: 262144\r\n\r\n${' '.repeat(160_000)}` },
@@ -425,6 +425,7 @@ const slowness: readonly Attack[] = [
     bounds: { closedMs: 19_000, statuses: [408, 503] },
     env: { BODY_LIMIT: '262144' },
     short: {
+      connections: 400,
       env: { ...SHORT_RECEIVE_TIMEOUTS, BODY_LIMIT: '262144' },
       seconds: 8,
       bounds: { closedMs: CLOSED_SOON_MS },
@@ -439,7 +440,7 @@ const slowness: readonly Attack[] = [
       `GET / HTTP/1.1\r\n${HOST}`,
       `POST /plants HTTP/1.1\r\n${TOKEN}${JSON_TYPE}Transfer-Encoding: chunked\r\n\r\n2\r\n{}\r\n0\r\n`,
     ]
-      .map((begin) => `${begin}X-Long: ${'x'.repeat(15_000)}`)
+      .flatMap((begin) => Array.from({ length: 2 }, () => `${begin}X-Long: ${'x'.repeat(15_000)}`))
       // Small ones fill the rest of the memory.
       .concat(`GET / HTTP/1.1\r\n${HOST}X: ${'x'.repeat(UNCOUNTED_INPUT_BYTES)}`)
       .map((send) => ({ steps: [{ send }] })),

@@ -130,7 +130,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
   ],
   'docs/configuration.md': [
     `A note for the list of tokens, ${TOKEN_NAME_RULE}.`,
-    `| Chunks of a chunked body; apart from these, TLS records of any body | ${BASE_PIECES} each, plus one for every ${BYTES_PER_PIECE} bytes of`,
+    `| Chunks of a chunked body; apart from these, TLS records of any body | ${BASE_PIECES} each, plus one for every ${BYTES_PER_PIECE} bytes so far;`,
     `| Bodies that arrive in parts | ${BODY_MEMORY_BYTES / MIB} MiB in all, not counting the first ${UNCOUNTED_BYTES / KIB} KiB of each,`,
     `at least ${MIN_LARGEST_BODIES} bodies of \`--body-limit\``,
     `${listsAtOnce} of more than ${shortList}, for ${numberOf('sendBufferLimit') / MIB} MiB of`,

@@ -31,7 +31,7 @@ interface LiftedLimit {
 
 const NO_CHUNK_LIMIT: Edit = {
   file: 'src/http/protocol/connection/message-framing.ts',
-  from: 'if (this.#chunks > maxPieces(this.bodyBytes)) return TOO_MANY_CHUNKS;',
+  from: 'if (this.#chunks > BASE_PIECES + this.bodyBytes / BYTES_PER_PIECE) return TOO_MANY_CHUNKS;',
   to: '',
 };
 

@@ -12,7 +12,6 @@ import {
   isHeadRequest,
   isLineEnd,
   MALFORMED,
-  maxPieces,
   TOO_MANY_BODY_RECORDS,
   TOO_MANY_RECORDS,
 } from './message-framing.ts';
@@ -61,7 +60,10 @@ export class Connection {
   #waitsToParse = false;
   #closesWhenIdle = false;
   #discarded = 0;
-  /** TLS records since the last request was dispatched, or its response ended. */
+  /**
+   * TLS records since the last request was dispatched, or its response ended. While it is in flight, less one for each
+   * `BYTES_PER_PIECE` bytes in them: a client can lie about the length of its body, but not about what it has sent.
+   */
   #records = 0;
   /**
    * Ticks in which the connection waited for its client, since it became idle or its request began; set back while the
@@ -216,16 +218,15 @@ export class Connection {
 
   #read(chunk: Buffer): void {
     // Each read from a TLS socket is a record.
-    if (!this.#options.sharesInput) this.#countRecord();
+    if (!this.#options.sharesInput) this.#countRecord(chunk.length);
     this.#parseInTurn(this.#unparsed.takeWith(chunk));
   }
 
-  #countRecord(): void {
-    this.#records += 1;
+  #countRecord(bytes: number): void {
+    this.#records += this.#current === undefined ? 1 : 1 - bytes / BYTES_PER_PIECE;
     if (this.#records <= BASE_PIECES) return;
     if (this.#current === undefined) this.fail(TOO_MANY_RECORDS);
-    else if (this.#current.isIncomplete && this.#records > maxPieces(this.#current.bodyBytes))
-      this.fail(TOO_MANY_BODY_RECORDS);
+    else if (this.#current.isIncomplete) this.fail(TOO_MANY_BODY_RECORDS);
   }
 
   /** Parses the bytes now, or later if they belong to the next request and the event loop is busy. */

@@ -23,11 +23,6 @@ export const CHUNKED_SLICE_BYTES = 1_024;
 export const BASE_PIECES = 512;
 export const BYTES_PER_PIECE = 128;
 
-/** Returns how many chunks, and how many TLS records, a body of so many bytes may have. */
-export function maxPieces(bytes: number): number {
-  return BASE_PIECES + bytes / BYTES_PER_PIECE;
-}
-
 /** Matches the rest of the method of a request line (RFC 9112 §3) to its space, or to the end if no byte follows. */
 const METHOD = /^[!#$%&'*+.^_`|~0-9A-Za-z-]*( |$)/;
 
@@ -250,7 +245,7 @@ export class Framing {
         const isData = !this.#isInTrailers;
         if (isData && this.#lineBytes > this.#maxBytes) return EXTENSIONS_TOO_LARGE;
         if (lineEnd !== -1 && this.#endLine()) return at;
-        if (this.#chunks > maxPieces(this.bodyBytes)) return TOO_MANY_CHUNKS;
+        if (this.#chunks > BASE_PIECES + this.bodyBytes / BYTES_PER_PIECE) return TOO_MANY_CHUNKS;
         if (isData && this.#isInTrailers) this.#beforeFields = at;
       }
     }

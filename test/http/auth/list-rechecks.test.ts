@@ -13,14 +13,17 @@ import { create } from '../../support/store-setup.ts';
 /** The end of a list, with or without chunks. */
 const COMPLETE = /\](?:\r\n0\r\n\r\n)?$/;
 
-/** A list that was begun, whose client reads no further, and a store whose lookups of tokens fail while `fails`. */
+/**
+ * A list that was begun, whose client reads no further, and a store whose lookups of tokens fail while `fails`. A lookup
+ * that succeeds takes `milliseconds` of the service's clock.
+ */
 async function begin(t: TestContext, engine: TestEngine, target: string) {
   const service = await startService(t, await engine.freshUrl(t));
   const secret = await service.token('alice');
   const name = 'x'.repeat(100_000);
   const plants = Array.from({ length: 100 }, (_, id) => create(BigInt(id), { owner: 'alice', name }));
   await Promise.all(plants.map((plant) => service.store.write(plant)));
-  const lookups = { fails: false, failed: 0, found: 0 };
+  const lookups = { fails: false, failed: 0, found: 0, milliseconds: 0 };
   const find = service.store.findToken.bind(service.store);
   t.mock.method(service.store, 'findToken', async (...args: Parameters<typeof find>) => {
     if (lookups.fails) {
@@ -28,6 +31,7 @@ async function begin(t: TestContext, engine: TestEngine, target: string) {
       throw new StoreUnavailable('the disk failed');
     }
     const found = await find(...args);
+    service.clock.now += lookups.milliseconds;
     lookups.found += 1;
     return found;
   });
@@ -50,6 +54,19 @@ for (const engine of engines) {
       const failed = service.logLines.filter((line) => line.includes('"failed"'));
       assert.equal(failed.length, 1);
       assert.match(failed.join(''), /the disk failed/);
+      assert.doesNotMatch(await text(socket).catch(() => ''), COMPLETE);
+      await service.close();
+    });
+
+    test(`the last successful lookup of the token took long → its age counts from its begin for ${target}, on ${engine.name}`, async (t) => {
+      const { service, socket, lookups } = await begin(t, engine, target);
+      const { found } = lookups;
+      lookups.milliseconds = CONFIRMED_MS;
+      service.clock.now += TOKEN_FRESH_MS;
+      await until(() => lookups.found > found);
+      lookups.fails = true;
+      await until(() => service.logLines.some((line) => line.includes('"status":503')));
+      assert.equal(lookups.failed, 1);
       assert.doesNotMatch(await text(socket).catch(() => ''), COMPLETE);
       await service.close();
     });

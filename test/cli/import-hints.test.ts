@@ -5,7 +5,7 @@ import { Readable } from 'node:stream';
 import { describe, it, type TestContext } from 'node:test';
 import { CHARACTERS_IN_BATCH, PLANTS_IN_BATCH } from '../../src/cli/commands/import-command.ts';
 import { migrateStore } from '../../src/store/open-engine.ts';
-import { execute, postgres } from '../support/engines.ts';
+import { execute, postgres, sqlite } from '../support/engines.ts';
 import { newInstallation, TOGETHER } from '../support/program.ts';
 import { startTcpProxy } from '../support/servers/tcp-proxy.ts';
 
@@ -41,25 +41,37 @@ describe('what to do after an import that did not finish', TOGETHER, () => {
   }
 });
 
-it('PostgreSQL rejects a plant → what was created, and how to continue', async (t) => {
-  const { run } = await newInstallation(t);
-  const url = await postgres.freshUrl(t);
-  await migrateStore(url);
-  await execute(
-    url,
-    `CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql
+const rejections = [
+  {
+    engine: sqlite,
+    trigger:
+      "CREATE TRIGGER rejects BEFORE INSERT ON plants WHEN NEW.id = 2500 BEGIN SELECT RAISE(ABORT, 'not 2500'); END",
+    reason: 'rejects it: not 2500 \\(SQLite code 1811\\)',
+  },
+  {
+    engine: postgres,
+    trigger: `CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql
         AS $$BEGIN IF NEW.id = 2500 THEN RAISE 'not 2500'; END IF; RETURN NEW; END$$;
      CREATE TRIGGER rejects BEFORE INSERT ON plants FOR EACH ROW EXECUTE FUNCTION reject()`,
-  );
-  const lines = Array.from({ length: 3_000 }, (_, id) => `{"id":${id},"name":"Alder"}\n`);
-  const stdin = Readable.from([Buffer.from(lines.join(''))]);
-  const { code, stderr } = await run(['import', 'alice'], { stdin, env: { DATABASE_URL: url } });
-  assert.equal(code, 1);
-  assert.match(
-    stderr,
-    /PostgreSQL: not 2500 \(P0001\); 2000 plants created; import .* --on-conflict skip to finish\n$/,
-  );
-});
+    reason: 'PostgreSQL: not 2500 \\(P0001\\)',
+  },
+];
+
+for (const { engine, trigger, reason } of rejections)
+  it(`${engine.name} rejects a plant → what was created, and how to continue`, async (t) => {
+    const { run } = await newInstallation(t);
+    const url = await engine.freshUrl(t);
+    await migrateStore(url);
+    await execute(url, trigger);
+    const lines = Array.from({ length: 3_000 }, (_, id) => `{"id":${id},"name":"Alder"}\n`);
+    const stdin = Readable.from([Buffer.from(lines.join(''))]);
+    const { code, stderr } = await run(['import', 'alice'], { stdin, env: { DATABASE_URL: url } });
+    assert.equal(code, 1);
+    assert.match(
+      stderr,
+      new RegExp(`${reason}; 2000 plants created; import .* --on-conflict skip to finish\n$`),
+    );
+  });
 
 it('PostgreSQL is unavailable before the COMMIT → nothing more may be created', async (t) => {
   const { run } = await newInstallation(t);

@@ -10,7 +10,7 @@ import {
   StoreNotEmpty,
 } from '../bulk-store.ts';
 import { CHARACTERS_IN_PAGE, charactersIn, ROWS_IN_PAGE, readPlantRow, toKeyRow, toToken } from '../rows.ts';
-import { type LogLeft, NothingStored, StoreDamaged, StoreUnavailable } from '../store.ts';
+import { type LogLeft, NothingStored, StatementRejected, StoreDamaged, StoreUnavailable } from '../store.ts';
 import {
   CHARACTERS_BETWEEN_CHECKPOINTS,
   inLongTransaction,
@@ -18,7 +18,7 @@ import {
   openForReading,
   openForWriting,
 } from './connection.ts';
-import { isForbidden, notOpened, provesDamage, reasonOf, severityOf } from './errors.ts';
+import { isForbidden, isFromSqlite, notOpened, provesDamage, reasonOf, severityOf } from './errors.ts';
 import { checkpoint, closeStore } from './files/close-store.ts';
 import { describeMoved, rememberFile, watchFileIdentity } from './files/file-identity.ts';
 import { inspectSqlite } from './integrity.ts';
@@ -94,12 +94,14 @@ async function answering<T>(file: string, work: () => Promise<T>): Promise<T> {
 
 /** Converts an error of SQLite to an error of `store.ts` that names the file. Returns other errors unchanged. */
 function toStoreError(file: string, error: unknown): unknown {
+  if (!isFromSqlite(error)) return error;
   if (provesDamage(error)) {
     const remedy = 'run `plant-store check`, and restore a backup';
     return new StoreDamaged(`the store ${file} is damaged: ${reasonOf(error)}; ${remedy}`, { cause: error });
   }
   const severity = severityOf(error);
-  if (severity === 'rejected') return error;
+  if (severity === 'rejected')
+    return new StatementRejected(`the store ${file} rejects it: ${reasonOf(error)}`, { cause: error });
   const message = isForbidden(error)
     ? notOpened(file, error).message
     : `the store ${file} failed: ${reasonOf(error)}`;

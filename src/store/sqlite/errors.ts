@@ -21,8 +21,8 @@ const SQLITE_TOOBIG = 18;
 const SQLITE_NOTADB = 26;
 
 /**
- * Extended result code: a write failed because a quota or a process limit left no space. Nothing was
- * committed, since the write failed before the fsync of the commit.
+ * Extended result code: a write failed, because a quota or a process limit left no space, or the disk is faulty. Nothing
+ * was committed, since the write failed before the fsync of the commit.
  */
 const SQLITE_IOERR_WRITE = 10 | (3 << 8);
 
@@ -70,8 +70,8 @@ const DAMAGE = new Set([SQLITE_ERROR, SQLITE_CORRUPT, SQLITE_NOTADB, SQLITE_IOER
 /**
  * Severity of a SQLite error:
  * - `transient`: nothing changed, and a retry may succeed (a full disk, a lock).
- * - `uncertain`: a commit was written and synced, but its index, the shared-memory file, could not grow. No
- *   reader sees it. A crash can bring it back, unless a later commit has overwritten it.
+ * - `uncertain`: a commit was written and synced, but SQLite could not index it: the shared-memory file could not grow,
+ *   or memory was short. No reader sees it. A crash can bring it back, unless a later commit has overwritten it.
  * - `fatal`: the file and the outcome are unreliable (a failed fsync, a corrupt page).
  * - `rejected`: any other error, also one that is not of SQLite. Nothing changed.
  */
@@ -106,6 +106,11 @@ export function isTooBig(error: unknown): boolean {
  */
 export function isForbidden(error: unknown): boolean {
   return hasCode(error, [SQLITE_CANTOPEN, SQLITE_READONLY]) || ['EACCES', 'EROFS'].includes(codeOf(error));
+}
+
+/** True if SQLite reports the error. */
+export function isFromSqlite(error: unknown): boolean {
+  return resultCodeOf(error) !== undefined;
 }
 
 function hasCode(error: unknown, primary: readonly number[]): boolean {

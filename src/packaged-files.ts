@@ -7,7 +7,7 @@ import manifest from '../package.json' with { type: 'json' };
 export const { version } = manifest;
 
 /**
- * The folder of the files that the program reads at run time: `src` in a clone, `dist` in the package. The
+ * The folder of the files that the program reads at run time: `src` in a clone, `lib` in the package. The
  * executable contains these files as assets (docs/decisions/0018-one-bundle.md).
  */
 const ROOT = new URL('./', import.meta.url);

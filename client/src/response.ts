@@ -39,7 +39,7 @@ export interface ReceivedResponse {
   /** The token of the request, which texts from the response may repeat. */
   readonly token: string;
   readonly body: string;
-  /** Max bytes, if the body exceeds them: `body` has its beginning, and `json` is undefined. */
+  /** Max bytes, if the body exceeds them: `json` is undefined then. */
   readonly cutAt: number | undefined;
   /** The parsed body; undefined if it is not JSON. */
   readonly json: unknown;

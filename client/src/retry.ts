@@ -1,6 +1,6 @@
 /**
  * Statuses of transient errors. 408: the request arrived too slowly, and was not executed. 429: too many requests. 502
- * and 504: a proxy gets no valid response from the service. 503: overload or shutdown.
+ * and 504: a proxy gets no valid response from the service. 503: overload, shutdown, or the store is unavailable.
  */
 export const TRANSIENT_STATUSES = [408, 429, 502, 503, 504];
 

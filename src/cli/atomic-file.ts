@@ -20,8 +20,9 @@ export interface PartialFile {
 
 /**
  * Writes a new file atomically. `work` writes FILE.partial. Once that file is complete and on disk, it gets
- * the name FILE. The file mode is 0600. Rejects with CommandFailed if FILE or a file that SQLite would take for a
- * part of it exists, if FILE could be taken for a part of a store, or if FILE.partial was replaced meanwhile.
+ * the name FILE. The file mode is 0600. Rejects with CommandFailed if FILE, FILE.partial or a file that SQLite would take
+ * for a part of FILE exists, if FILE could be taken for a part of a store, if FILE.partial was replaced meanwhile, or if
+ * the file cannot be written.
  */
 export async function writeAtomically<T>(
   context: CommandContext,
@@ -137,7 +138,7 @@ function remove(files: readonly string[]): readonly string[] {
   });
 }
 
-// Opens the folder of a file. Without this handle, the new file name could not be synced to disk later.
+// Opens the folder of a file, to sync the new file name at the end. A folder that cannot be opened fails before the work.
 async function openFolder(file: string): Promise<FileHandle> {
   try {
     return await open(dirname(file), 'r');

@@ -32,7 +32,7 @@ export async function withStore<T>(
     now: Date.now,
     mustExist,
     onlyTokens: true,
-    // After a fatal error, each call of `work` rejects with it.
+    // After a fatal error, each call of the store rejects with it.
     onFatal: () => undefined,
     onCreated: () => announceCreated(context, config.databaseUrl),
     onLogLeft: (left) => reportLogLeft(context, left),

@@ -102,7 +102,7 @@ function createFailureReporter(stderr: Output): (error: unknown) => void {
   let reported: unknown;
   return (error) => {
     const cause = error instanceof OutputFailed ? error.cause : error;
-    // EPIPE is no failure: the reader closed the pipe early, as `head` does.
+    // EPIPE needs no message: the reader closed the pipe early, as `head` does.
     if (cause === reported || error instanceof CommanderError || codeOf(cause) === 'EPIPE') return;
     reported = cause;
     stderr.write(`plant-store: ${explanationOf(error)}\n`);

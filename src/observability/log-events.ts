@@ -20,7 +20,7 @@ export const logEvents = {
   'writes succeed again': ['info', 'failures'],
   'checkpoints fail, so the write-ahead log grows; check the disk': ['warn', 'err', 'failures'],
   'checkpoints succeed again': ['info', 'failures'],
-  'this PostgreSQL primary has a lower timeline than the previous one: acknowledged writes may be lost; use the server with the highest timeline':
+  'this PostgreSQL primary has a lower timeline than an earlier one: acknowledged writes may be lost; use the server with the highest timeline':
     ['error', 'timeline', 'highest'],
   'PostgreSQL warns; act on its message': ['warn', 'warning', 'warnings'],
   'expired idempotency keys were not deleted; retrying within a minute': ['warn', 'err'],

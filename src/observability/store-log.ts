@@ -70,7 +70,7 @@ export function logStore(log: EventLog, now: () => number = () => performance.no
     },
     onTimelineRegression: ({ timeline, highest }) =>
       log.event(
-        'this PostgreSQL primary has a lower timeline than the previous one: acknowledged writes may be lost; use the server with the highest timeline',
+        'this PostgreSQL primary has a lower timeline than an earlier one: acknowledged writes may be lost; use the server with the highest timeline',
         { timeline, highest },
       ),
     onDatabaseWarning: (warning) => databaseWarnings.report(warning, 1),

@@ -11,10 +11,10 @@ export interface KeyRow {
   readonly firstUsedAt: number;
 }
 
-/** A snapshot of the whole store, read in pages that fit into memory. */
+/** The whole store, read in pages that fit into memory. */
 export interface Contents {
   countPlants(owner?: string): Promise<number>;
-  /** Reads the plants of one owner sorted by id, or all plants sorted by owner and id. */
+  /** Reads the plants of one owner sorted by id, or all plants sorted by owner, in the order of the engine, and id. */
   plants(owner?: string): AsyncIterable<readonly PlantRow[]>;
   tokens(): AsyncIterable<readonly Token[]>;
   keys(): AsyncIterable<readonly KeyRow[]>;
@@ -50,10 +50,12 @@ export interface Inspection {
 export interface Bulk {
   /** Saves plants in one durable transaction. Resolves to the indexes of the plants whose ids were taken. */
   savePlants(plants: readonly PlantRow[], onConflict: OnConflict): Promise<readonly number[]>;
+  /** Calls `work` with a snapshot of the store. The embedded engine permits one call at a time. */
   read<T>(work: (contents: Contents) => Promise<T>): Promise<T>;
   /**
    * Calls `work` in one transaction on an empty store. Commits if `work` resolves; rolls back if `work`
-   * rejects. Rejects with StoreNotEmpty if the store is not empty, and with LeftInLog after the commit.
+   * rejects. Rejects with StoreNotEmpty if the store is not empty, and with LeftInLog if everything is committed, but the
+   * embedded store has a part of it only in its log. On PostgreSQL, rejects with NothingStored during another `fill`.
    */
   fill<T>(work: (filling: Filling) => Promise<T>): Promise<T>;
   /**

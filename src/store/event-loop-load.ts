@@ -5,8 +5,8 @@ const PERIOD_MS = 50;
 const BUSY_SHARE = 0.5;
 
 /**
- * Creates a function that returns whether the event loop of this thread was busy between two earlier calls, at least
- * PERIOD_MS apart.
+ * Creates a function that returns whether the event loop of this thread was busy in the last measured period. Calls measure
+ * periods of at least PERIOD_MS.
  */
 export function watchEventLoop(): () => boolean {
   let from = performance.eventLoopUtilization();

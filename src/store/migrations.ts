@@ -10,7 +10,7 @@ export interface MigrationTarget {
 
 /**
  * Applies the migrations in a folder that the store lacks, in the order of their numbers. Resolves to the
- * names of the applied migrations. Rejects with StoreNotOpened if the store has several newer migrations.
+ * names of the applied migrations. Rejects with StoreNotOpened as `missingMigrations` does.
  */
 export async function applyMigrations(folder: string, target: MigrationTarget): Promise<readonly string[]> {
   const missing = missingMigrations(folder, await target.applied());
@@ -24,7 +24,7 @@ export async function applyMigrations(folder: string, target: MigrationTarget): 
 /**
  * Returns the migrations in a folder that are not among those `applied`, in the order of their numbers. Accepts one newer
  * migration, since each migration is compatible with the previous service version. This permits rolling upgrades and
- * rollbacks. Throws StoreNotOpened if there are several.
+ * rollbacks. Throws StoreNotOpened if there are several, or the newer one is not the next.
  */
 export function missingMigrations(folder: string, applied: readonly string[]): readonly string[] {
   const { files, missing, unknown } = compareMigrations(folder, applied);
@@ -50,8 +50,7 @@ async function runFile(folder: string, name: string, target: MigrationTarget): P
 }
 
 /**
- * Compares the migrations `applied` with those of this version. If they differ, returns why this version
- * cannot read the store, and what to do; otherwise undefined.
+ * Returns how the migrations `applied` differ from those of this version, and what to do; undefined if they do not.
  */
 export function whyOtherVersion(folder: string, applied: readonly string[]): string | undefined {
   const { missing, unknown } = compareMigrations(folder, applied);

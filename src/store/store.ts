@@ -107,7 +107,7 @@ export interface PageLimit {
 export interface PlantPage {
   /** The JSON array of the plants, with the same bytes on every engine. */
   readonly json: string;
-  /** Set if the range of ids has plants after this page. */
+  /** Set if the range of ids has plants after this page, which is not empty. */
   readonly cut?: PageCut;
   /**
    * Set only if the first plant alone exceeds the limit of bytes; the page is then empty. The value is the
@@ -157,7 +157,7 @@ export interface Store {
   hasTokens(): Promise<boolean>;
   /** True if there is no plant, token or idempotency key. */
   isEmpty(): Promise<boolean>;
-  /** Resolves if the store answers and the service has the privileges that it needs. */
+  /** Resolves if the store answers and, on PostgreSQL, the service has the privileges and unique keys that it needs. */
   ping(): Promise<void>;
   /** Returns the load. Reads only memory and the size of one file; never throws. */
   load(): StoreLoad;
@@ -169,8 +169,8 @@ export interface Store {
 export interface Engine extends Omit<Store, 'write' | 'load'> {
   load(): EngineLoad;
   /**
-   * Commits all writes in one transaction, as if in the order of `batch`. When all are durable, resolves to an
-   * outcome for each write. Rejects with StatementRejected if nothing changed and a smaller batch may succeed,
+   * Commits all writes in one transaction: on SQLite in the order of `batch`, on PostgreSQL in any order, so that no lock key
+   * may be that of two of them, nor of a batch in flight, unless both may share it (`lockKeys`). When all are durable, resolves to an outcome for each write. Rejects with StatementRejected if nothing changed and a smaller batch may succeed,
    * otherwise with StoreUnavailable.
    */
   commit(batch: readonly Write[]): Promise<readonly Outcome[]>;
@@ -238,7 +238,7 @@ export class StoreNotOpened extends OperatorError {
 export interface ConnectionOptions {
   /** Max connections to the primary. */
   readonly poolSize: number;
-  /** Max milliseconds to wait for a connection. */
+  /** Max milliseconds to wait for a connection, and of a write in the queue. */
   readonly acquireTimeoutMs: number;
   /** Max milliseconds for one statement. */
   readonly statementTimeoutMs: number;
@@ -264,7 +264,7 @@ export interface StoreOptions extends MigrationOptions {
   /** Returns the current time, in milliseconds since the epoch. PostgreSQL has its own clock for idempotency keys. */
   readonly now: () => number;
   readonly connections: ConnectionOptions;
-  /** True if only tokens are written: then nothing but a changed table of tokens rejects the opening. */
+  /** True if only tokens are written: then, on SQLite, nothing but a changed table of tokens rejects the opening. */
   readonly onlyTokens?: boolean;
   /** Called if the store is new, once its tables are created, even if the opening fails later. */
   readonly onCreated?: () => void;
@@ -276,8 +276,8 @@ export interface StoreOptions extends MigrationOptions {
    */
   readonly keyDeletion?: KeyDeletion;
   /**
-   * Called after each checkpoint and each batch, except a batch that failed with StatementRejected. `failure` is
-   * undefined after a success.
+   * Called after each checkpoint, and after each batch that changed the store or failed, but not with StatementRejected.
+   * `failure` is undefined after a success.
    */
   readonly onTaskEnd?: (task: StoreTask, failure: unknown) => void;
   /**

@@ -37,7 +37,10 @@ import { findTableFaults } from './schema/table-faults.ts';
 import { type Connection, createPlants, createTokens, replacePlants } from './statements.ts';
 import { inTransaction } from './transaction.ts';
 
-/** Lets the server read whole tables in this transaction. Sessions forbid it, as do accounts behind a pooler (sessions.ts). */
+/**
+ * Lets the server read whole tables in this transaction. The settings of sessions forbid it (`SETTINGS` in sessions.ts);
+ * behind a pooler, accounts have the same ones (docs/postgresql.md).
+ */
 const READ_WHOLE_TABLES = `SELECT set_config(name, 'on', true) FROM pg_settings
                             WHERE name IN ('enable_bitmapscan', 'enable_seqscan')`;
 

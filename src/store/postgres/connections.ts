@@ -71,8 +71,9 @@ export class Connections {
   }
 
   /**
-   * Calls `work` with a connection from the pool. Rejects with the error of `work`, or with StoreUnavailable if the
-   * session ended after an error of the server. Closes a failed connection instead of reusing it.
+   * Calls `work` with a connection from the pool. Rejects with NothingStored if there is none, with the error of `work`, or
+   * with StoreUnavailable if the session ended after an error of the server, or a warning leaves the effect of a statement
+   * in doubt. Closes a failed connection instead of reusing it.
    */
   async use<T>(work: (connection: Connection) => Promise<T>): Promise<T> {
     const { client, index } = await this.#acquire();

@@ -222,7 +222,10 @@ export async function withStoreErrors<T>(work: () => Promise<T>): Promise<T> {
   }
 }
 
-/** Returns the error of a transaction that began and for which COMMIT was not sent. It never leaves the outcome unknown. */
+/**
+ * Returns the error of a transaction that began and for which COMMIT was not sent. It leaves no outcome unknown, except
+ * that StoreDamaged stays as it is.
+ */
 export function withoutCommit(error: unknown): unknown {
   const meaning = toStoreError(error);
   return isOutcomeUnknown(meaning) ? withNothingStored(meaning) : error;

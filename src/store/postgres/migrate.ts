@@ -24,7 +24,7 @@ export const TIMEOUT_MS = 60_000;
 
 /**
  * Max wait for the lock of a table, and pause after it, in milliseconds. Statements of running instances queue behind the
- * waiting migration, and would fail after 2 s. In the pause they run.
+ * waiting migration, and would fail after their timeouts. In the pause they run.
  */
 export const LOCK_TIMEOUT_MS = 1_000;
 const LOCK_PAUSE_MS = 2_000;
@@ -44,7 +44,7 @@ export function postgresStoreExists(url: string): Promise<boolean> {
 
 /**
  * Calls `work` in a transaction on a database, and ends it as `endFor` decides. Rejects with StoreNotOpened on any failure.
- * With another isolation level, a statement after the lock for migrations would not see the migration that held it.
+ * READ COMMITTED, so that a statement after the lock for migrations sees the migration that held it before.
  */
 export async function withTransaction<T>(
   url: string,
@@ -94,7 +94,7 @@ export async function migrate(connection: Connection): Promise<readonly string[]
     } catch (error: unknown) {
       if (isDuplicateTable(error))
         throw new StoreNotOpened(
-          `cannot open the PostgreSQL store: ${messageOf(error)}; the table is that of another program, or of a restore without the rows of \`migrations\`: name another database, or restore these rows too`,
+          `cannot open the PostgreSQL store: ${messageOf(error)}; it is that of another program, or of a restore without the rows of \`migrations\`: name another database, or restore these rows too`,
           { cause: error },
         );
       if (!isLockTimeout(error)) throw error;

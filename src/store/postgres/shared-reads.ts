@@ -12,7 +12,7 @@ const QUERY_CANCELED = '57014';
 interface SharedReadsOptions<Key, Result> {
   /** Max keys in one call of `readAll`. */
   readonly max: number;
-  /** Min calls of `readAll` for the keys of an event-loop iteration, if there are as many: they run in parallel. */
+  /** Max parallel calls of `readAll` among which the keys of an event-loop iteration are divided; more if `max` requires it. */
   readonly parallel: number;
   /** Resolves to the results in the order of the keys, with undefined where there is none. */
   readonly readAll: (keys: readonly Key[]) => Promise<readonly (Result | undefined)[]>;

@@ -58,7 +58,9 @@ export async function backUpSqlite(
       throw new StoreUnavailable(`the store cannot be copied to ${to}: ${reasonOf(error)}`, { cause: error });
     });
     checkTarget();
-    await verify(to, rows);
+    await verify(to, rows).catch((error: unknown) => {
+      throw error instanceof OperatorError ? error : damagedBackup(reasonOf(error));
+    });
   } catch (error: unknown) {
     throw error instanceof OperatorError ? error : notOpened(file, error);
   } finally {
@@ -91,8 +93,11 @@ async function verify(file: string, expected: string): Promise<void> {
 }
 
 function rejectFaulty([fault]: readonly string[]): void {
-  if (fault !== undefined)
-    throw new StoreUnavailable(`the backup is damaged: ${fault}; run \`plant-store check\` on the store`);
+  if (fault !== undefined) throw damagedBackup(fault);
+}
+
+function damagedBackup(fault: string): StoreUnavailable {
+  return new StoreUnavailable(`the backup is damaged: ${fault}; run \`plant-store check\` on the store`);
 }
 
 /** Counts the rows of each table: `630 plants, 1 tokens`. */

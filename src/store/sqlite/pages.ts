@@ -53,7 +53,7 @@ const SMALLEST_VALUE_LIMIT = 64 * 1024;
 
 /**
  * Prepares the statements that read pages. SQLite's limit on the size of a value (`sqlite3_limit`) bounds the
- * memory of these statements. Usually one statement reads the whole page. If the page exceeds the limit or
+ * memory of those for pages. Usually one statement reads the whole page. If the page exceeds the limit or
  * has large plants, it is read again row by row.
  */
 export function preparePages(db: DatabaseSync) {

@@ -27,7 +27,12 @@ export async function openReader(
   { onlyTokens = false }: Pick<StoreOptions, 'onlyTokens'> = {},
 ) {
   const db = openForReading(file);
-  rejectChangedSchema(db, file, onlyTokens ? 'tokens' : undefined);
+  try {
+    rejectChangedSchema(db, file, onlyTokens ? 'tokens' : undefined);
+  } catch (error: unknown) {
+    db.close();
+    throw error;
+  }
   const { listPlants, readLargePlant } = preparePages(db);
   const tokenByDigest = db.prepare(`SELECT ${FOUND_TOKEN_COLUMNS} FROM tokens WHERE digest = ?`);
   const tokenById = db.prepare(`SELECT ${FOUND_TOKEN_COLUMNS} FROM tokens WHERE id = ?`);

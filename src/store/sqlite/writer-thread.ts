@@ -36,8 +36,8 @@ export type WriterReply =
   | { readonly kind: 'closed' };
 
 /**
- * A message of the writer thread: a reply or an event. Events are `ready` once, `checkpointed` after each
- * checkpoint, and `broken` after a fatal error.
+ * A message of the writer thread: a reply or an event. Events are `ready` once, and after each checkpoint `checkpointed`,
+ * or `broken` if its error is fatal.
  */
 export type WriterMessage =
   | WriterReply

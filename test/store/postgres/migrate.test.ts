@@ -99,6 +99,6 @@ for (const [tables, prepare] of [
     await assert.rejects(migratePostgres(url), {
       name: 'StoreNotOpened',
       message:
-        'cannot open the PostgreSQL store: the migration 0001-plants-and-tokens.sql failed: relation "plants" already exists; the table is that of another program, or of a restore without the rows of `migrations`: name another database, or restore these rows too',
+        'cannot open the PostgreSQL store: the migration 0001-plants-and-tokens.sql failed: relation "plants" already exists; it is that of another program, or of a restore without the rows of `migrations`: name another database, or restore these rows too',
     });
   });

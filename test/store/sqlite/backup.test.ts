@@ -99,6 +99,15 @@ test('the copy is replaced by another file meanwhile → rejected, with the rows
   await assert.rejects(backUpStore(url, to, replace), isFailure(failure));
 });
 
+test('the copy is damaged meanwhile → rejected as the copy, not the store', async () => {
+  const { url, to } = await storeOf(1);
+  const damage = (): void => {
+    if (existsSync(to)) writeFileSync(to, 'no database', { flag: 'r+' });
+  };
+  const failure = /^the backup is damaged: file is not a database .*; run `plant-store check` on the store$/;
+  await assert.rejects(backUpStore(url, to, ignore, damage), isFailure(failure));
+});
+
 test('the file for the copy is another one → rejected before SQLite opens it', async () => {
   const { url, to } = await storeOf(1);
   const replaced = new OperatorError('replaced');

@@ -154,7 +154,7 @@ export function setTimeouts(scope: 'SESSION' | 'LOCAL', statementTimeoutMs: numb
           SET ${scope} idle_in_transaction_session_timeout = ${statementTimeoutMs}`;
 }
 
-/** Settings of each session, except those that the server lacks. CockroachDB also rejects `current_setting` of such a one. */
+/** Settings of each session, except those that the server lacks. For these, CockroachDB rejects even `current_setting`. */
 const SETTINGS: Readonly<Record<string, string>> = {
   // A missing tag must not become the text NULL.
   array_nulls: 'on',

@@ -36,7 +36,7 @@ export const ALGORITHMS = [
 export const REFRESH_MS = 240_000;
 /**
  * Age in milliseconds from which tokens wait for the refresh. The service accepts a withdrawn key for up to
- * this time.
+ * this time, while the provider answers within SLOW_FAILURE_MS.
  */
 export const STALE_MS = 300_000;
 /** Max age of cached keys in milliseconds while the identity provider cannot be reached. */
@@ -45,6 +45,8 @@ export const KEPT_MS = 86_400_000;
 export const COOLDOWN_MS = 10_000;
 /** Max milliseconds of a read, including the check of the keys. */
 const TIMEOUT_MS = 5_000;
+/** Min milliseconds of a failed read after which tokens with known keys do not wait for the next reads. */
+export const SLOW_FAILURE_MS = 1_000;
 /** Max bytes of each document of the issuer, decompressed. */
 export const MAX_DOCUMENT_BYTES = 1_048_576;
 /** Max keys of the issuer. Each takes half a millisecond to check. */
@@ -105,7 +107,7 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
   let keys = NO_KEYS;
   let readAt = NEVER;
   let triedAt = NEVER;
-  let failedAt = NEVER;
+  let slowFailureAt = NEVER;
   let reading: Promise<boolean> | undefined;
   /** Number of reads that have started, and the number of the read that returned `keys`. */
   let started = 0;
@@ -138,6 +140,7 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
   }
 
   async function read(number: number): Promise<boolean> {
+    const begunAt = moment();
     try {
       // An empty set withdraws all keys. It is a failure nevertheless, since no token can be verified.
       keys = await readKeys(options);
@@ -147,7 +150,7 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
       onKeysRead(countOf(keys));
       return true;
     } catch (error: unknown) {
-      failedAt = moment();
+      if (since(begunAt) >= SLOW_FAILURE_MS) slowFailureAt = moment();
       if (!closed.aborted) onKeysUnreadable(error, countOf(keys));
       return false;
     }
@@ -159,8 +162,8 @@ export function createIssuerKeys(options: IssuerKeysOptions): VerifyWithKeys {
     const age = since(readAt);
     if (age <= REFRESH_MS) return;
     const refreshed = refresh();
-    // After a recent failure, tokens with known keys do not wait: each try can take TIMEOUT_MS.
-    if (age > STALE_MS && since(failedAt) > STALE_MS) await wait(() => refreshed);
+    // After a recent slow failure, tokens with known keys do not wait: each try can take TIMEOUT_MS.
+    if (age > STALE_MS && since(slowFailureAt) > STALE_MS) await wait(() => refreshed);
   }
 
   void refresh();
@@ -235,6 +238,8 @@ async function readKeys(options: IssuerKeysOptions): Promise<typeof NO_KEYS> {
     return await readKeysUntil(AbortSignal.any([options.closed, timeout.signal]), options);
   } finally {
     cancelTimeout();
+    // Closes the connection of a redirect, whose body may never end.
+    timeout.abort();
   }
 }
 
@@ -249,7 +254,7 @@ async function readKeysUntil(
   if (metadata.issuer !== issuer) {
     throw new Error(`${metadataUrl} names the issuer ${metadata.issuer}, but --oidc-issuer is ${issuer}`);
   }
-  if (issuer.startsWith('https:') && !metadata.jwks_uri.startsWith('https:')) {
+  if (issuer.startsWith('https:') && URL.parse(metadata.jwks_uri)?.protocol !== 'https:') {
     throw new Error(`jwks_uri in ${metadataUrl} must be an https URL`);
   }
   const { keys } = parseKeySet(await readJson(metadata.jwks_uri, signal), metadata.jwks_uri);
@@ -277,11 +282,11 @@ async function readKeysUntil(
  * another algorithm. Resolves to undefined for any other key. RFC 7517 §5 says to ignore unusable keys.
  */
 async function problemOf(jwk: JWK): Promise<string | undefined> {
-  const findKey = createLocalJWKSet({ keys: [jwk] });
   let problem: string | undefined = `none of the algorithms ${ALGORITHMS.join(', ')} fits the key`;
   for (const alg of ALGORITHMS) {
     const header = Buffer.from(JSON.stringify({ alg })).toString('base64url');
     try {
+      const findKey = createLocalJWKSet({ keys: [jwk] });
       await flattenedVerify({ protected: header, payload: '', signature: '' }, findKey);
     } catch (error: unknown) {
       // For an unusable key jose also throws errors of other classes, which would make each of its tokens a 50000.
@@ -304,7 +309,10 @@ async function readJson(url: string, signal: AbortSignal): Promise<unknown> {
 
 async function readDocument(url: string, signal: AbortSignal): Promise<string> {
   const response = await fetch(url, { signal, redirect: 'error', headers: { accept: 'application/json' } });
-  if (response.status !== 200) throw new Error(`${url} returned status ${response.status}`);
+  if (response.status !== 200) {
+    await response.body?.cancel();
+    throw new Error(`${url} returned status ${response.status}`);
+  }
   const pieces: Uint8Array[] = [];
   let size = 0;
   for await (const piece of response.body ?? []) {

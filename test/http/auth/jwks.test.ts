@@ -9,6 +9,8 @@ import {
   MAX_DOCUMENT_BYTES,
   MAX_KEYS,
   MAX_WITHOUT_KEY,
+  REFRESH_MS,
+  SLOW_FAILURE_MS,
   STALE_MS,
 } from '../../../src/http/auth/jwks.ts';
 import { mockRunningClock } from '../../support/running-clock.ts';
@@ -19,15 +21,19 @@ const unlimited = <T>(work: () => Promise<T>): Promise<T> => work();
 
 /** Keys of an issuer on a local port, whose responses the test can hold. */
 async function startIssuer(t: TestContext) {
-  const provider: { keys: readonly JWK[]; holds: boolean } = {
+  const provider: { keys: readonly JWK[]; holds: boolean; failureMs: number } = {
     keys: [await publicKey('first')],
     holds: false,
+    failureMs: 0,
   };
   let held = Promise.withResolvers<ServerResponse>();
   let issuer = '';
   issuer = await serve(t, ({ url }, response) => {
     if (provider.holds && url === '/keys') held.resolve(response);
-    else answer(response);
+    else if (provider.failureMs > 0) {
+      clock.now += provider.failureMs;
+      response.writeHead(503).end();
+    } else answer(response);
   });
   const answer = (response: ServerResponse, keys = provider.keys): void =>
     void response.end(JSON.stringify({ issuer, jwks_uri: `${issuer}/keys`, keys }));
@@ -38,7 +44,7 @@ async function startIssuer(t: TestContext) {
     monotonicNow: () => clock.now,
     closed: new AbortController().signal,
     onKeysRead: () => undefined,
-    onKeysUnreadable: (error) => assert.match(String(error), /publishes no usable key$/),
+    onKeysUnreadable: (error) => assert.match(String(error), /publishes no usable key$|returned status 503$/),
     onUnusableKey: assert.fail,
   });
   /** Finds the key with this id for a token. */
@@ -132,7 +138,11 @@ function sendEndlessly(response: ServerResponse): () => number {
 }
 
 /** Reads the keys once. Resolves to the error, if any. */
-async function readOnce(t: TestContext, keys: (response: ServerResponse) => void): Promise<unknown> {
+async function readOnce(
+  t: TestContext,
+  keys: (response: ServerResponse) => void,
+  onUnusableKey: (kid: string | undefined) => void = assert.fail,
+): Promise<unknown> {
   let issuer = '';
   issuer = await serve(t, ({ url }, response) => {
     if (url === '/keys') keys(response);
@@ -148,7 +158,7 @@ async function readOnce(t: TestContext, keys: (response: ServerResponse) => void
     onKeysUnreadable: (error) => {
       failure = error;
     },
-    onUnusableKey: assert.fail,
+    onUnusableKey,
   });
   await assert.rejects(
     verifyWithKeys(
@@ -203,6 +213,57 @@ test('set without a usable key → withdraws all keys, and is a failure; then a 
   clock.now += COOLDOWN_MS;
   await verify('genuine', 'first');
 });
+
+for (const [failureMs, isKnown] of [
+  [SLOW_FAILURE_MS - 1, false],
+  [SLOW_FAILURE_MS, true],
+] as const)
+  test(`a read has failed in ${failureMs} ms → tokens ${isKnown ? 'do not wait' : 'wait'} for the next one of old keys`, async (t) => {
+    const { provider, clock, verify } = await startIssuer(t);
+    await verify('genuine', 'first');
+    provider.keys = [await publicKey('second')];
+    provider.failureMs = failureMs;
+    clock.now += REFRESH_MS;
+    // The token of an unknown key waits for the read that the other one starts.
+    await Promise.all([
+      verify('genuine', 'first'),
+      assert.rejects(verify('another', 'unknown'), { code: 50302 }),
+    ]);
+    provider.failureMs = 0;
+    clock.now += STALE_MS - REFRESH_MS;
+    const withdrawn = verify('genuine', 'first');
+    await (isKnown ? withdrawn : assert.rejects(withdrawn, errors.JWKSNoMatchingKey));
+    // Waits for the read in the background.
+    await assert.rejects(verify('last', 'unknown'), { code: 50302 });
+  });
+
+test('a key that cannot be copied → ignored, and the others are read', async (t) => {
+  const depth = 6_000;
+  const nested = `{"kty":"EC","kid":"nested","x5c":${'['.repeat(depth)}${']'.repeat(depth)}}`;
+  const sound = JSON.stringify(await publicKey('sound'));
+  const unusable: unknown[] = [];
+  const failure = await readOnce(
+    t,
+    (response) => void response.end(`{"keys":[${nested},${sound}]}`),
+    (kid) => unusable.push(kid),
+  );
+  assert.equal(failure, undefined);
+  assert.deepEqual(unusable, ['nested']);
+});
+
+for (const [what, status] of [
+  ['redirect', 302],
+  ['error', 503],
+] as const)
+  test(`${what} whose body does not end → its connection is closed`, async (t) => {
+    const closed = Promise.withResolvers<void>();
+    const failure = await readOnce(t, (response) => {
+      response.once('close', closed.resolve);
+      response.writeHead(status, { location: '/elsewhere' }).write('x');
+    });
+    assert.ok(failure instanceof Error);
+    await closed.promise;
+  });
 
 test('redirect to another server with the key of a token → not followed', async (t) => {
   const keys = [await publicKey('x')];

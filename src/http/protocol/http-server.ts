@@ -71,7 +71,7 @@ export function createHttpServer(handler: RequestListener, options: HttpServerOp
     maxHeaderBytes: limits.headerLimit,
     timeouts,
     handle: handler,
-    sharesInput: tls === undefined,
+    isTls: tls !== undefined,
     onIdle: () => connections.noteIdle(),
     onInputCounted: (connection, bytes) => connections.countInput(connection, bytes),
   };

@@ -6,6 +6,7 @@ import { type TestContext, test } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
 import { fileURLToPath } from 'node:url';
+import { promisify } from 'node:util';
 import { loadConfig } from '../../../src/config.ts';
 import { BatchedResponse } from '../../../src/http/batched-response.ts';
 import { renderRawError, toApiError } from '../../../src/http/error-response.ts';
@@ -184,6 +185,32 @@ test('TLS: more requests on a connection than TLS records that one request may h
   }
 });
 
+test('TLS: thousands of tiny records behind a request that waits → reading stops with the first ones', async (t) => {
+  const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
+  const tls = openTls(CERTIFICATE, KEY, { event: () => undefined });
+  const { promise: waiting, resolve: wait } = Promise.withResolvers<Socket>();
+  const listener = listenerOf(t, connections, tls, (request, response) => {
+    if (request.url === '/held') wait(request.socket);
+    else response.end();
+  });
+  const port = await listenOnFreePort(listener);
+  const client = connectTls({ port, rejectUnauthorized: false }).on('error', () => undefined);
+  t.after(() => client.destroy());
+  client.write(HELD_REQUEST);
+  const socket = await waiting;
+  const sendRecord = promisify((text: string, done: () => void) => client.write(text, done));
+  for (let sent = 0; sent < 8_000; sent += 1) await sendRecord('G');
+  // Lets the service read what it reads.
+  const other = openWire(`https://127.0.0.1:${port}`);
+  t.after(() => other.destroy());
+  for (let requests = 0; requests < 50; requests += 1) {
+    other.send(REQUEST);
+    assert.equal(await statusOf(other), 200);
+  }
+  // The records of one read of 64 KiB.
+  assert.ok(socket.bytesRead < 3_500, `${socket.bytesRead} bytes were read`);
+});
+
 test('TLS: client that ends its sending side right behind pipelined requests → each response is marked', async (t) => {
   const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
   const tls = openTls(CERTIFICATE, KEY, { event: () => undefined });
@@ -242,7 +269,7 @@ test('socket that no server of Node has set up → an error', async () => {
     maxHeaderBytes: limits.headerLimit,
     timeouts,
     handle: () => undefined,
-    sharesInput: false,
+    isTls: false,
     waitToParse: () => undefined,
     waitToReject: () => undefined,
     reportRejection: (error: unknown) => renderRawError(toApiError(error), {}),

@@ -24,8 +24,8 @@ export interface HttpConnectionOptions {
   /** Timeouts, in ticks of about a second. Time for which the process is suspended does not count. */
   readonly timeouts: Readonly<Record<'headers' | 'request' | 'idle' | 'write', number>>;
   readonly handle: RequestListener<never, never>;
-  /** True if the socket reads into the buffer that all sockets share; false for TLS. */
-  readonly sharesInput: boolean;
+  /** True for TLS. Each read of the socket is then a record. */
+  readonly isTls: boolean;
   /**
    * Returns undefined if bytes of the next request from this address may be parsed now, otherwise a promise that
    * resolves when they may.

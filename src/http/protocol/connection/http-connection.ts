@@ -84,7 +84,7 @@ export class Connection {
     this.#parser = takeParser(socket);
     const read = (chunk: Buffer): void => this.#read(chunk);
     socket.on('data', read);
-    if (options.sharesInput) shareInput(socket, read);
+    shareInput(socket, read);
     socket.on('end', () => this.#onEnd());
     socket.once('close', () => this.#unparsed.takeAndUncount());
     socket.destroySoon = () => this.#close();
@@ -217,8 +217,7 @@ export class Connection {
   }
 
   #read(chunk: Buffer): void {
-    // Each read from a TLS socket is a record.
-    if (!this.#options.sharesInput) this.#countRecord(chunk.length);
+    if (this.#options.isTls) this.#countRecord(chunk.length);
     this.#parseInTurn(this.#unparsed.takeWith(chunk));
   }
 

@@ -24,7 +24,8 @@ const properties = findProperties();
 
 /**
  * Makes an accepted socket read into one buffer that all sockets share. Otherwise Node allocates 64 KiB for each read:
- * about 6 µs of CPU. Changes nothing if Node's internals are unknown; the socket then emits `data`.
+ * about 6 µs of CPU. And `pause` then stops reading at once: a TLS socket would go on until it has buffered 64 KiB, also of
+ * records of one byte. Changes nothing if Node's internals are unknown; the socket then emits `data`.
  */
 export function shareInput(socket: Socket, onInput: (chunk: Buffer) => void): void {
   const handle: unknown = Reflect.get(socket, '_handle');

@@ -20,7 +20,7 @@ import {
 } from '../rows.ts';
 import { type ConnectionOptions, NothingStored, StoreNotOpened } from '../store.ts';
 import { Connections } from './connections.ts';
-import { withoutCommit, withStoreErrors } from './errors.ts';
+import { isUnsupported, withoutCommit, withStoreErrors } from './errors.ts';
 import { requirePrimary } from './host/primary-check.ts';
 import { setTimeouts } from './host/sessions.ts';
 import {
@@ -69,19 +69,6 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
       });
   }
 
-  function readOnPrimary<T>(
-    begin: `BEGIN${string}`,
-    work: (connection: Connection) => Promise<T>,
-  ): Promise<T> {
-    return withStoreErrors(() =>
-      transact(begin, async (connection) => {
-        await requirePrimary(connection);
-        await connection.query({ text: READ_WHOLE_TABLES });
-        return work(connection);
-      }),
-    );
-  }
-
   return {
     savePlants: (plants, onConflict) =>
       withStoreErrors(() =>
@@ -102,12 +89,42 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
         }),
       ),
     read: (work) =>
-      readOnPrimary('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', (connection) =>
-        work(contentsOf(connection)),
+      withStoreErrors(() =>
+        transact('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', async (connection) => {
+          await lockTables(connection);
+          await prepareReads(connection);
+          return work(contentsOf(connection));
+        }),
       ),
-    inspect: () => readOnPrimary('BEGIN READ ONLY', inspectSchema),
+    inspect: () =>
+      withStoreErrors(() =>
+        transact('BEGIN READ ONLY', async (connection) => {
+          await prepareReads(connection);
+          return inspectSchema(connection);
+        }),
+      ),
     close: () => connections.close(),
   };
+}
+
+async function prepareReads(connection: Connection): Promise<void> {
+  await requirePrimary(connection);
+  await connection.query({ text: READ_WHOLE_TABLES });
+}
+
+/**
+ * Waits until no other session rewrites or replaces a table, and keeps it so until the end of the transaction. Call this
+ * before its first other statement, which takes the snapshot: a table rewritten after that is empty to the snapshot
+ * (https://www.postgresql.org/docs/current/mvcc-caveats.html). Does nothing on a distributed server without LOCK TABLE.
+ */
+async function lockTables(connection: Connection): Promise<void> {
+  await connection.query({ text: 'SAVEPOINT unlocked' });
+  try {
+    await connection.query({ text: 'LOCK TABLE plants, tokens, idempotency_keys IN ACCESS SHARE MODE' });
+  } catch (error: unknown) {
+    if (!isUnsupported(error)) throw error;
+    await connection.query({ text: 'ROLLBACK TO SAVEPOINT unlocked' });
+  }
 }
 
 /**

@@ -33,8 +33,11 @@ const LOCK_NOT_AVAILABLE = '55P03';
 /** A table is missing, as while `pg_restore --clean` replaces it. */
 const UNDEFINED_TABLE = '42P01';
 
+/** The unique key of an ON CONFLICT is missing, as while a restore has not created it yet. */
+const MISSING_KEY = '42P10';
+
 /** Codes with which the server rejects a transaction before its commit. */
-const NOTHING_STORED_CODES = new Set([READ_ONLY, LOCK_NOT_AVAILABLE, UNDEFINED_TABLE]);
+const NOTHING_STORED_CODES = new Set([READ_ONLY, LOCK_NOT_AVAILABLE, UNDEFINED_TABLE, MISSING_KEY]);
 
 /**
  * Functions of the server that raise errors only before a commit: they assign transaction ids, which stops until a
@@ -59,6 +62,8 @@ const INTERNAL_ERROR = 'XX000';
 const PRIMARY_KEY = /\bplants_pkey/;
 
 const FEATURE_NOT_SUPPORTED = '0A000';
+
+const SYNTAX_ERROR = '42601';
 
 const TOO_MANY_CONNECTIONS = '53300';
 
@@ -122,6 +127,11 @@ export function isUniqueViolation(error: unknown): boolean {
  */
 export function isAcrossShards(error: unknown): boolean {
   return codeOf(error) === FEATURE_NOT_SUPPORTED && /\bdistributed\b/.test(messageOf(error));
+}
+
+/** True if the server does not know a statement. */
+export function isUnsupported(error: unknown): boolean {
+  return [FEATURE_NOT_SUPPORTED, SYNTAX_ERROR].includes(codeOf(error));
 }
 
 /** True if a statement waited for a lock longer than `lock_timeout`. */

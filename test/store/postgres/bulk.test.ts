@@ -42,6 +42,36 @@ test('statement of a bulk is cancelled → the session is kept', async (t) => {
   assert.deepEqual(await sessions(), before);
 });
 
+const rewrites = [
+  ['rewritten', 'ALTER TABLE plants ALTER COLUMN name TYPE varchar(200)'],
+  [
+    'replaced',
+    `ALTER TABLE plants RENAME TO old_plants;
+     CREATE TABLE plants (LIKE old_plants INCLUDING ALL);
+     INSERT INTO plants SELECT * FROM old_plants;
+     DROP TABLE old_plants`,
+  ],
+] as const;
+
+for (const [what, sql] of rewrites)
+  test(`the table is ${what} while a read begins → every row`, async (t) => {
+    const opened = new AsyncDisposableStack();
+    t.after(() => opened.disposeAsync());
+    const url = await postgres.freshUrl(t);
+    await migrateStore(url);
+    const bulk = await openBulk(url, connections);
+    opened.defer(() => bulk.close());
+    const other = new pg.Client({ connectionString: url });
+    await other.connect();
+    opened.defer(() => other.end());
+    await bulk.savePlants([plantRow(1n)], 'fail');
+    await other.query(`BEGIN; ${sql}`);
+    const read = bulk.read((contents) => contents.countPlants());
+    await until(async () => (await other.query('SELECT 1 FROM pg_locks WHERE NOT granted')).rows.length > 0);
+    await other.query('COMMIT');
+    assert.equal(await read, 1);
+  });
+
 test('a table is read in part, and then whole → every row', async (t) => {
   const url = await postgres.freshUrl(t);
   await migrateStore(url);

@@ -1,7 +1,12 @@
 // cspell:words mdextend mdzeroextend
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { isLoginRejected, noConnection, toStoreError } from '../../../src/store/postgres/errors.ts';
+import {
+  isLoginRejected,
+  isUnsupported,
+  noConnection,
+  toStoreError,
+} from '../../../src/store/postgres/errors.ts';
 import {
   NothingStored,
   StatementRejected,
@@ -28,10 +33,15 @@ for (const routine of ['mdextend', 'mdzeroextend'])
     assert.ok(toStoreError(serverError('53100', routine)) instanceof NothingStored);
   });
 
-for (const code of ['25006', '40001', '40P01', '42P01', '55P03'])
+for (const code of ['25006', '40001', '40P01', '42P01', '42P10', '55P03'])
   test(`${code}, with which the server rejects a transaction → nothing stored`, () => {
     assert.ok(toStoreError(serverError(code, 'any')) instanceof NothingStored);
   });
+
+test('a statement that some servers lack → unsupported, other errors are not', () => {
+  for (const code of ['0A000', '42601']) assert.ok(isUnsupported(serverError(code, 'any')), code);
+  assert.ok(!isUnsupported(serverError('42501', 'any')));
+});
 
 for (const code of '08006 25P02 25P03 25P04 28P01 3D000 40003 53100 57014 57P01 58030 XX000'.split(' '))
   test(`${code}, which may come after the commit → outcome unknown`, () => {

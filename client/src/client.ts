@@ -259,9 +259,9 @@ function pageIn(
   // Takes the cursor alone: following a link to another host would send the access token there.
   const cursor = target === undefined ? target : new URLSearchParams(target.split('?')[1]).get('cursor');
   if (cursor === null) return 'its Link header has no cursor';
-  // The same page again: the list would never end.
-  if (cursor !== undefined && cursor === requested) {
-    return 'its Link repeats the cursor of the request; does a cache ignore the query?';
+  // The same page again, or one without plants: the list might never end.
+  if (cursor !== undefined && (cursor === requested || json.length === 0)) {
+    return 'its Link makes no progress; does a cache ignore the query?';
   }
   return { plants: json, cursor, ...info };
 }

@@ -127,8 +127,19 @@ test('the same page to each request, as from a cache that ignores the query → 
   const read = async (): Promise<void> => {
     for await (const { name } of client.listPlants()) names.push(name);
   };
-  await assert.rejects(read(), /is not that of a Plant Store: its Link repeats the cursor of the request/);
+  await assert.rejects(read(), /is not that of a Plant Store: its Link makes no progress/);
   assert.deepEqual(names, ['Fern']);
+});
+
+test('pages without plants, each with another cursor → rejected, not read for ever', async (t) => {
+  let cursor = 0;
+  const url = await serve(t, (_request, response) => {
+    cursor += 1;
+    response.setHeader('link', `</plants?cursor=${cursor}>; rel="next"`).end('[]');
+  });
+  const plants = createClient({ url, token: 'secret' }).listPlants()[Symbol.asyncIterator]();
+  await assert.rejects(plants.next(), /is not that of a Plant Store: its Link makes no progress/);
+  assert.equal(cursor, 1);
 });
 
 test('return() of a list while a page is loading → ends with the page, at once if the signal is aborted', async (t) => {

@@ -70,7 +70,7 @@ export const Config = Type.Object({
   corsOrigin: text(
     help('Listening', 'origins', 'origins whose pages may call the service, comma-separated; * for any'),
     (list) => list === '*' || partsOf(list).every(isOrigin),
-    'must be * or comma-separated origins, such as https://plants.example.org',
+    'must be * or comma-separated origins as browsers write them, such as https://plants.example.org: in lower case, without spaces, a slash at the end, a default port, or * in a name',
   ),
   tlsCert: Type.String({
     default: '',
@@ -235,7 +235,7 @@ export function loadConfig(flags: Flags, environment: Readonly<Record<string, st
     const rule = brokenRuleOfSslMode(checked.value.databaseUrl, environment);
     if (rule !== undefined) throw new ConfigInvalid(`${namesOf('databaseUrl')} ${rule}`);
     checkPairs(checked.value);
-    checkUriLimit(checked.value);
+    checkUriLimits(checked.value);
     return Object.freeze(checked.value);
   }
   const { field, rule } = checked.violation;
@@ -303,12 +303,19 @@ function checkPairs(config: Config): void {
 /** Max characters of a link to the next page, without the base path: int32 `limit`, and a cursor of 16 characters. */
 const MAX_LINK_LENGTH = '/plants?limit=2147483647&cursor='.length + 16;
 
-function checkUriLimit({ basePath, uriLimit }: Config): void {
+/** Bytes for the rest of the request line, and for `Host`, `Authorization` and some other headers. */
+const OTHER_HEADER_BYTES = 512;
+
+function checkUriLimits({ basePath, uriLimit, headerLimit }: Config): void {
   const needed = basePath.length + MAX_LINK_LENGTH;
-  if (uriLimit >= needed) return;
-  throw new ConfigInvalid(
-    `${namesOf('uriLimit')} must be ${needed} or more: with this ${namesOf('basePath')}, a link to the next page of a list can have as many characters`,
-  );
+  if (uriLimit < needed)
+    throw new ConfigInvalid(
+      `${namesOf('uriLimit')} must be ${needed} or more: with this ${namesOf('basePath')}, a link to the next page of a list can have as many characters`,
+    );
+  if (headerLimit < needed + OTHER_HEADER_BYTES)
+    throw new ConfigInvalid(
+      `${namesOf('headerLimit')} must be ${needed + OTHER_HEADER_BYTES} or more: with this ${namesOf('basePath')}, the headers of a request for the next page of a list can have as many bytes`,
+    );
 }
 
 /** Returns the flag and the variable of a setting, for messages: `--admin-port (ADMIN_PORT)`. */

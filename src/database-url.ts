@@ -22,7 +22,8 @@ const misleading: readonly (readonly [form: RegExp, rule: string])[] = [
     SIDE_FILE_ENDING,
     'must not end in -wal, -shm, -journal or -service: SQLite and the service delete files with such names',
   ],
-  [/\s$/, 'must not end in a space'],
+  [/^sqlite:\s|\s$/, 'must not begin or end with a space'],
+  [/^sqlite:file:/, 'must be sqlite:FILE without file:, such as sqlite:plants.db'],
   [/\ufffd/, NOT_UTF_8],
   [/^sqlite:.*\?/s, 'must be sqlite:FILE, without ? and parameters: they are not supported'],
 ];

@@ -1,4 +1,4 @@
-import { isIP } from 'node:net';
+import { BlockList, isIP } from 'node:net';
 import { ISSUER_LENGTH } from './token.ts';
 
 const ISSUER = new RegExp(`^https?://[!-~]{1,${ISSUER_LENGTH}}$`);
@@ -10,15 +10,20 @@ export function isIssuer(text: string): boolean {
   return protocol === 'https:' || /^(?:localhost|127\.0\.0\.1|\[::1\])$/.test(hostname);
 }
 
+/** IPv4 addresses as IPv6 (RFC 4291 §2.5.5.2). A network of these is one of IPv4, with a prefix that is 96 bits longer. */
+const mapped = new BlockList();
+mapped.addSubnet('::ffff:0:0', 96, 'ipv6');
+
 /** True for an IP address, or for a network with a prefix of /1 or longer. */
 export function isNetwork(text: string): boolean {
   const [, address = '', bits] = /^([0-9A-Fa-f:.]+)(?:\/([0-9]{1,3}))?$/.exec(text) ?? [];
   const version = isIP(address);
   if (version === 0 || bits === undefined) return version !== 0;
-  return Number(bits) >= 1 && Number(bits) <= (version === 4 ? 32 : 128);
+  const least = version === 6 && mapped.check(address, 'ipv6') ? 97 : 1;
+  return Number(bits) >= least && Number(bits) <= (version === 4 ? 32 : 128);
 }
 
 /** True for the origin of a web page (RFC 6454), as browsers write it. */
 export function isOrigin(text: string): boolean {
-  return /^https?:/.test(text) && URL.parse(text)?.origin === text;
+  return /^https?:[^*]+$/.test(text) && URL.parse(text)?.origin === text;
 }

@@ -263,6 +263,7 @@ const values: Readonly<Record<Setting, Values>> = {
     good: [
       ['127.0.0.1', '127.0.0.1'],
       ['10.0.0.0/8,::1,2001:db8::/32', '10.0.0.0/8,::1,2001:db8::/32'],
+      ['::ffff:10.0.0.0/104', '::ffff:10.0.0.0/104'],
     ],
     bad: [
       'true',
@@ -273,6 +274,8 @@ const values: Readonly<Record<Setting, Values>> = {
       '::1/129',
       '0.0.0.0/0',
       '::/00',
+      '::ffff:0:0/96',
+      '0:0:0:0:0:ffff:10.0.0.0/96',
       '10.0.0.1, 10.0.0.2',
       ',',
     ],
@@ -289,6 +292,9 @@ const values: Readonly<Record<Setting, Values>> = {
       'https://A.example',
       '*,https://a.example',
       'https://*.example/x',
+      'https://*.example',
+      'https://a.example:443',
+      'https://a.example, https://b.example',
     ],
   },
   tlsCert: { ...file, others: { tlsKey: 'tls.key' } },
@@ -399,6 +405,16 @@ describe('a configuration', () => {
     );
   });
 
+  test('has a header limit that the headers with such a link do not exceed', () => {
+    const basePath = '/x'.repeat(500);
+    const limits = { basePath, uriLimit: '8192', headerLimit: '1024' };
+    assert.throws(
+      () => loadConfig(limits, {}),
+      /^ConfigInvalid: --header-limit \(HEADER_LIMIT\) must be 1\d{3} or more: with this --base-path /,
+    );
+    assert.equal(loadConfig({ ...limits, headerLimit: '2048' }, {}).headerLimit, 2_048);
+  });
+
   test('database URL from the file in DATABASE_URL_FILE → wins over the variable, not over the flag', async () => {
     const file = join(await freshFolder(), 'database-url');
     await writeFile(file, 'postgres://u:secret@h/d\r\n\n');
@@ -478,7 +494,9 @@ describe('a configuration', () => {
       ['sqlite:plants.db?mode=ro', /without \?/],
       ['sqlite://plants.db', /must be sqlite:FILE without \/\//],
       ['sqlite:plants.db-journal', /must not end in .*-journal/],
-      ['sqlite:plants.db\t', /must not end in a space/],
+      ['sqlite:plants.db\t', /must not begin or end with a space/],
+      ['sqlite: plants.db', /must not begin or end with a space/],
+      ['sqlite:file:plants.db', /without file:/],
       ['sqlite:a.db\nsqlite:b.db', /must be one line/],
       ['postgres://a/b\rpostgres://c/d', /must be one line/],
       ['sqlite:plants\ufffd.db', /must be UTF-8/],

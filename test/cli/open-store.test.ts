@@ -164,6 +164,16 @@ describe('a store in a new folder', TOGETHER, () => {
     assert.equal((await run(['backup', pathOf(496), '--database-url', store])).code, 0);
   });
 
+  it('a name of more than 247 bytes, to which -journal cannot be added → rejected, and nothing is left', async (t) => {
+    const { folder, run } = await newInstallation(t);
+    const migrate = (bytes: number) =>
+      run(['migrate', '--database-url', `sqlite:new/${'é'.padEnd(bytes - 1, 'x')}`]);
+    for (const bytes of [248, 252])
+      assertFails(await migrate(bytes), /: its name is too long, also with the -journal/);
+    assert.deepEqual(await readdir(folder), []);
+    assert.equal((await migrate(247)).code, 0);
+  });
+
   it('links to a new file → the path without them counts', unlessWindows, async (t) => {
     const { folder, run } = await newInstallation(t);
     const migrate = (path: string) => run(['migrate', '--database-url', `sqlite:${path}`]);

@@ -151,12 +151,6 @@ describe('the files next to a store cannot be opened', NEEDS_STRACE, () => {
       /^plant-store: cannot open the store \S+: .*free space or inodes/,
     );
   });
-
-  it('name so long that -wal cannot be added → the message says so', async (t) => {
-    const { folder, run } = await newInstallation(t);
-    const file = join(folder, `${'x'.repeat(250)}.db`);
-    assertFails(await run(['migrate', '--database-url', `sqlite:${file}`]), /: its name is too long/);
-  });
 });
 
 describe('the disk fails at the checkpoint of an import', NEEDS_STRACE, () => {

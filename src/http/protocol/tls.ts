@@ -1,4 +1,5 @@
-import { createPrivateKey, X509Certificate } from 'node:crypto';
+// cspell:words secp
+import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
 import { readFileSync, statSync } from 'node:fs';
 import type { Server, ServerOptions } from 'node:https';
 import type { EventLog } from '../../observability/log-events.ts';
@@ -19,6 +20,10 @@ const SETTINGS = {
     'ECDHE-RSA-CHACHA20-POLY1305',
   ].join(':'),
 } as const;
+
+/** Types of keys, and curves of those of type `ec`, that OpenSSL uses in handshakes by default. */
+const KEY_TYPES: readonly string[] = ['rsa', 'rsa-pss', 'ed25519', 'ed448'];
+const CURVES = ['prime256v1', 'secp384r1', 'secp521r1'];
 
 /** Error: the certificate or its key cannot be used. The message names the file. */
 class CertificateInvalid extends OperatorError {
@@ -71,14 +76,22 @@ interface Pair {
 }
 
 function readPair(certFile: string, keyFile: string): Pair {
-  const cert = read(certFile);
-  const key = read(keyFile);
-  const certificate = parse(`${certFile} must be a certificate in PEM`, () => new X509Certificate(cert));
+  const cert = read('--tls-cert', certFile);
+  const key = read('--tls-key', keyFile);
+  const inPem = `${certFile} must be a certificate in PEM`;
+  if (!cert.includes('-----BEGIN ')) throw new CertificateInvalid(inPem);
+  const certificate = parse(inPem, () => new X509Certificate(cert));
+  if (/^(?:-----BEGIN |Proc-Type: .*)ENCRYPTED/m.test(key.toString('latin1')))
+    throw new CertificateInvalid(`${keyFile} must have no passphrase; remove it with openssl pkey`);
   const privateKey = parse(`${keyFile} must be a private key in PEM`, () => createPrivateKey(key));
   const pair = `${certFile} and ${keyFile} must be a certificate and its key`;
-  // OpenSSL itself accepts a key of another type, and then fails at each handshake.
+  // OpenSSL itself accepts a key of another type or of an unusual curve, and then fails at each handshake.
   if (!certificate.checkPrivateKey(privateKey))
-    throw new CertificateInvalid(`${pair}: this key belongs to another certificate`);
+    throw new CertificateInvalid(
+      `${pair}: this key belongs to another certificate; the service's own must be the first one of the file`,
+    );
+  if (!isUsable(privateKey))
+    throw new CertificateInvalid(`${keyFile} must be a key of RSA, P-256, P-384, P-521, Ed25519 or Ed448`);
   const { createSecureContext } = process.getBuiltinModule('node:tls');
   parse(pair, () => createSecureContext({ cert, key }));
   return { cert, key };
@@ -92,11 +105,17 @@ function parse<T>(rule: string, parsed: () => T): T {
   }
 }
 
-function read(file: string): Buffer {
+/** True for a key with which clients of TLS can do a handshake. */
+function isUsable({ asymmetricKeyType: type, asymmetricKeyDetails }: KeyObject): boolean {
+  if (type === 'ec') return CURVES.includes(asymmetricKeyDetails?.namedCurve ?? '');
+  return type !== undefined && KEY_TYPES.includes(type);
+}
+
+function read(flag: string, file: string): Buffer {
   try {
     return readFileSync(file);
   } catch (error: unknown) {
-    throw new CertificateInvalid(`${file} cannot be read: ${messageOf(error)}`);
+    throw new CertificateInvalid(`${flag} ${file} cannot be read: ${messageOf(error)}`);
   }
 }
 

@@ -1,5 +1,5 @@
 import { accessSync, closeSync, constants, existsSync, openSync, rmSync } from 'node:fs';
-import { dirname } from 'node:path';
+import { basename, dirname } from 'node:path';
 import { codeOf, messageOf } from '../../thrown-errors.ts';
 import { StoreNotOpened } from '../store.ts';
 
@@ -34,6 +34,9 @@ const SQLITE_IOERR_SHORT_READ = 10 | (2 << 8);
 
 /** Max bytes of a path: SQLite's limits are 512 and, on Windows, 1040 bytes with the `-journal` that it adds. */
 export const MAX_PATH_BYTES = process.platform === 'win32' ? 1_032 : 504;
+
+/** Max bytes of the name of a file with the `-journal` that SQLite adds, on all usual file systems. */
+const MAX_NAME_BYTES = 255 - '-journal'.length;
 
 const CHECK_DISK = 'check the disk, and the log of the kernel';
 
@@ -143,9 +146,10 @@ function reasonOfThread(message: string): string {
   return `no thread can be started (${message}); raise the limit on ${limit}`;
 }
 
-/** Throws the error of the file system for a path, without links, that is too long for SQLite. */
+/** Throws the error of the file system for a path, without links, that is too long for SQLite, or whose name is. */
 export function rejectLongPath(path: string): void {
-  if (Buffer.byteLength(path) <= MAX_PATH_BYTES) return;
+  if (Buffer.byteLength(path) <= MAX_PATH_BYTES && Buffer.byteLength(basename(path)) <= MAX_NAME_BYTES)
+    return;
   throw Object.assign(new Error('SQLite cannot open this path'), { code: 'ENAMETOOLONG', syscall: 'open' });
 }
 
@@ -155,7 +159,7 @@ function reasonOfPath(error: unknown, file: string): string | undefined {
     case 'EISDIR':
       return 'it is a folder; name a file in it';
     case 'ENAMETOOLONG':
-      return `its name is too long, also with the -wal that SQLite adds, or its path, which can have ${MAX_PATH_BYTES} bytes`;
+      return `its name is too long, also with the -journal that SQLite adds, or its path, which can have ${MAX_PATH_BYTES} bytes`;
     case 'ENOSPC':
     case 'EDQUOT':
       return 'no file can be created next to it: free space or inodes on the disk, or raise the quota';
@@ -163,6 +167,8 @@ function reasonOfPath(error: unknown, file: string): string | undefined {
       return 'no file can be created in this folder';
     case 'ENOTDIR':
       return `${dirname(file)} is not a folder`;
+    case 'ELOOP':
+      return 'its symbolic links form a loop';
     default:
       return undefined;
   }

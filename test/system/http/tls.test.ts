@@ -1,5 +1,5 @@
 import assert from 'node:assert/strict';
-import { X509Certificate } from 'node:crypto';
+import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
 import { chmod, copyFile, readFile, writeFile } from 'node:fs/promises';
 import { Agent, request } from 'node:https';
@@ -16,7 +16,7 @@ import { bearer } from '../../support/service.ts';
 
 // openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 36500 -subj /CN=first.plants.test \
 //   -addext subjectAltName=DNS:localhost,IP:127.0.0.1 -keyout first.key -out first.pem
-// The others: -newkey rsa:2048, rsa:512; -days 1 in 2020.
+// The others: -newkey rsa:2048, rsa:512; -days 1 in 2020; ec_paramgen_curve:secp256k1.
 const CERTIFICATES = fileURLToPath(new URL('../../support/certificates/', import.meta.url));
 type Name = 'first' | 'second' | 'rsa' | 'short' | 'expired';
 const PRODUCTION = { NODE_ENV: 'production' };
@@ -224,7 +224,7 @@ describe('TLS with invalid files', TOGETHER, () => {
     {
       title: 'a missing file',
       flags: ['--tls-cert', 'none.pem', '--tls-key', 'tls.key'],
-      says: /none\.pem cannot be read: ENOENT/,
+      says: /--tls-cert \S*none\.pem cannot be read: ENOENT/,
     },
     {
       title: 'a key of another certificate',
@@ -247,6 +247,21 @@ describe('TLS with invalid files', TOGETHER, () => {
       says: /nothing\.pem must be a certificate in PEM/,
     },
     {
+      title: 'a certificate in DER',
+      flags: ['--tls-cert', 'tls.der', '--tls-key', 'tls.key'],
+      says: /tls\.der must be a certificate in PEM$/m,
+    },
+    {
+      title: 'a key with a passphrase',
+      flags: ['--tls-cert', 'tls.pem', '--tls-key', 'encrypted.key'],
+      says: /encrypted\.key must have no passphrase; remove it with openssl pkey/,
+    },
+    {
+      title: 'a key on a curve with which handshakes fail',
+      flags: ['--tls-cert', 'curve.pem', '--tls-key', 'curve.key'],
+      says: /curve\.key must be a key of RSA, P-256, P-384, P-521, Ed25519 or Ed448/,
+    },
+    {
       title: 'a file that is not a key',
       flags: ['--tls-cert', 'tls.pem', '--tls-key', 'nothing.pem'],
       says: /nothing\.pem must be a private key in PEM/,
@@ -256,8 +271,17 @@ describe('TLS with invalid files', TOGETHER, () => {
       const installation = await newInstallation(t);
       await certificate(installation, 'first');
       await copyFile(join(CERTIFICATES, 'second.key'), join(installation.folder, 'other.key'));
-      for (const name of ['rsa.key', 'short.pem', 'short.key'])
+      for (const name of ['rsa.key', 'short.pem', 'short.key', 'curve.pem', 'curve.key'])
         await copyFile(join(CERTIFICATES, name), join(installation.folder, name));
+      const [cert, key] = await Promise.all(
+        ['tls.pem', 'tls.key'].map((name) => readFile(join(installation.folder, name))),
+      );
+      await writeFile(join(installation.folder, 'tls.der'), new X509Certificate(cert ?? '').raw);
+      const encrypted = { type: 'pkcs8', format: 'pem', cipher: 'aes-256-cbc', passphrase: 'fern' } as const;
+      await writeFile(
+        join(installation.folder, 'encrypted.key'),
+        createPrivateKey(key ?? '').export(encrypted),
+      );
       await writeFile(join(installation.folder, 'nothing.pem'), 'nothing');
       const { code, stderr } = await endOf(installation.start(['serve', '--port', '0', ...flags]));
       assert.equal(code, 1);

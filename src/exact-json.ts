@@ -66,7 +66,7 @@ export class JsonInvalid extends Error {
 /**
  * Validates bytes as JSON (RFC 8259). Returns an object with only the named fields, or undefined for JSON that
  * is not an object. The other fields are validated too. The last of duplicate fields wins. A number with an
- * integer value becomes a bigint. A nested array becomes `[]`, and a nested object `{}`. The time depends only
+ * integer value of up to 19 digits becomes a bigint. A nested array becomes `[]`, and a nested object `{}`. The time depends only
  * on the length of the input. Throws JsonInvalid.
  *
  * @param fields names of the fields to return, of ASCII letters and digits

@@ -25,7 +25,7 @@ export function propertiesOf(schema: TSchema): Readonly<Record<string, TSchema>>
 }
 
 /**
- * Creates a function that parses a string as the type of a schema: integer, boolean or string. The string
+ * Creates a function that parses a string as the type of a schema: integer (an int64, or 0 to 15 digits), boolean or string. The string
  * comes from a path, query, flag, environment variable or CSV cell. An invalid string becomes NaN or null, or stays
  * a string, and then fails the check of the schema.
  */
@@ -41,7 +41,7 @@ function readerOf(schema: TSchema): (text: string) => unknown {
   return (text) => text;
 }
 
-/** Returns NaN for another form of an integer, such as 07, and null for other texts: a string would get the message of one. */
+/** Returns NaN for another form of an integer, such as 07, and null for other texts: for a string, the message would say that it is one. */
 function parseBigInt(text: string): unknown {
   // 20 digits are beyond int64 already. All digits would take quadratic time.
   if (/^-?(?:0|[1-9][0-9]*)$/.test(text)) return BigInt(text.slice(0, 21));

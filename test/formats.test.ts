@@ -246,7 +246,7 @@ describe('CSV', () => {
       'id,"name,tag\n1,a,b\n',
       /^the first line is not CSV: .* no closing quotation mark/,
     ],
-    ['an empty file', '', /^the file is empty; the first line must name the columns/],
+    ['an empty file', '', /^the file is empty or blank; the first line must name the columns/],
     ['UTF-16', Buffer.from('\ufeffid,name\n1,a\n', 'utf16le'), /^the file is UTF-16; save it as UTF-8$/],
     ['UTF-16, high byte first', utf16be('\ufeffid,name\n'), /^the file is UTF-16; save it as UTF-8$/],
     ['UTF-16 without mark', Buffer.from('id,name\n', 'utf16le'), /^the file is UTF-16; save it as UTF-8$/],

@@ -190,7 +190,7 @@ function unusableHeader(fault: string): FileInvalid {
 
 function faultOf(header: readonly Cell[]): string | undefined {
   const [first] = header;
-  if (first === undefined) return 'the file has no text; the first line must name the columns';
+  if (first === undefined) return 'the file is empty or blank; the first line must name the columns';
   if (header.some((cell) => cell?.includes('\r')))
     return 'the first line must end in LF or CRLF, not CR, and name the columns';
   const separator = header.length === 1 ? first?.match(/[;\t]/)?.[0] : undefined;

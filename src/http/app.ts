@@ -40,7 +40,7 @@ interface Limits extends HttpLimits {
   readonly tokenRateLimit: number;
   /** Max invalid tokens a minute for each address; 0 means no limit. */
   readonly refusedTokenLimit: number;
-  /** Max bytes of memory for all long responses that are being sent. */
+  /** Max bytes of memory for all long responses that are being sent, without that of the script of `/docs`. */
   readonly sendBufferLimit: number;
 }
 
@@ -50,7 +50,7 @@ interface AppOptions extends Pick<Required<HttpAppOptions>, SharedOptions> {
   /** Verifies tokens of the identity provider. Undefined if no provider is configured. */
   readonly verifyJwt: VerifyJwt | undefined;
   readonly audit: Audit;
-  /** Called after each response was sent, with the fields of its log line. */
+  /** Called after each response was sent, or broken off by the service, with the fields of its log line. */
   readonly onAnswered: (request: AnsweredRequest) => void;
   readonly now: () => number;
   /** Returns the milliseconds of a monotonic clock, for rate limits and the age of cached tokens. */
@@ -120,7 +120,8 @@ export function createApp(options: AppOptions): FastifyInstance {
     reads: createConcurrencyLimit(limits.maxInFlight, waitForLoopBudget),
     writes: createConcurrencyLimit(limits.maxInFlight, waitForLoopBudget),
   };
-  // Anyone can send unknown tokens. Their lookups have separate limits and a separate loop budget, which networks share.
+  // Lookups of accepted tokens share the loop budget too. Anyone can send unknown tokens: their lookups have separate limits
+  // and a separate loop budget, which networks share.
   const acceptedTokens = {
     lookups: createConcurrencyLimit(limits.maxInFlight, waitForLoopBudget),
     verifications: createTaskLimit(JWT_CHECKS_AT_ONCE),
@@ -175,6 +176,7 @@ function complete(response: BatchedResponse, options: AppOptions): void {
   const operation = operationOf(request);
   const seconds = (performance.now() - response.startedAt) / 1_000;
   const isSent = response.writableFinished;
+  // A client that closed its side before the response counts as gone, even if the response was sent.
   const cut = connections.isDestroyed && !isSent ? CUT_BY_STOP : undefined;
   const failure = request.brokenOff?.code ?? cut;
   const status = isSent && !response.isHalfClosed ? response.statusCode : failure && statusOf(failure);

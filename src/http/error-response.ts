@@ -1,7 +1,7 @@
 import type { FastifyReply, FastifyRequest } from 'fastify';
 import { ApiError, statusOf } from '../api-errors.ts';
 import type { EventLog } from '../observability/log-events.ts';
-import { NothingStored, StoreOverloaded, StoreUnavailable } from '../store/store.ts';
+import { NothingStored, StoreDamaged, StoreOverloaded, StoreUnavailable } from '../store/store.ts';
 import { codeOf } from '../thrown-errors.ts';
 import { headerCase } from './header-names.ts';
 import { asJson, statusLineOf } from './response-head.ts';
@@ -42,6 +42,12 @@ export function toApiError(error: unknown): ApiError {
   if (error instanceof ApiError) return error;
   if (error instanceof NothingStored)
     return new ApiError(50300, 'the store is unavailable, and nothing was changed; retry later', RETRY_SOON);
+  if (error instanceof StoreDamaged)
+    return new ApiError(
+      50300,
+      'stored data is damaged, and the operator of the service must repair it; retry later. If this was a write, its outcome is unknown',
+      RETRY_SOON,
+    );
   if (error instanceof StoreUnavailable) {
     return new ApiError(
       50300,

@@ -66,7 +66,7 @@ export interface HttpAppOptions {
   readonly headers: Readonly<Record<string, string>>;
   /** Returns true during shutdown. Responses then carry `Connection: close`. */
   readonly isStopping?: () => boolean;
-  /** Counts the bytes of unfinished bodies by owner. Throws an ApiError above a limit. */
+  /** Counts the bytes of bodies by owner, until their responses close. Throws an ApiError above a limit. */
   readonly countBody: (owner: string, bytes: number) => void;
   /** Value of `Allow` for `OPTIONS *`: the methods of the server as a whole (RFC 9110 §9.3.7). */
   readonly allowed: string;

@@ -27,7 +27,7 @@ declare module 'fastify' {
   }
 }
 
-/** Checks a request before its body arrives. Calls `done`, or throws an ApiError. */
+/** Checks a request before its body arrives. Calls `done`, with an ApiError if the request is rejected, or throws it. */
 export type RequestHook = (
   request: FastifyRequest,
   reply: FastifyReply,

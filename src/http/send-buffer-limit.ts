@@ -59,9 +59,8 @@ export class SendBufferLimit {
   }
 
   /**
-   * Waits until the memory is free. If all responses that hold reserved memory wait for more, the first
-   * waiting response gets its memory immediately. This prevents a deadlock. The same holds for the responses
-   * of one owner. Rejects with an ApiError (50301) after a timeout.
+   * Waits until the memory is free. If all responses that hold reserved memory wait for more, the first one of these
+   * gets its memory immediately. This prevents a deadlock. The same holds for the responses of one owner. Rejects with an ApiError (50301) after a timeout.
    */
   async reserve(memory: number, response: HeldBytes): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
@@ -168,7 +167,7 @@ export class SendBufferLimit {
 function tooMuch(): ApiError {
   return new ApiError(
     50301,
-    'responses to slow clients use too much memory; retry later, or use a smaller `limit`',
+    'responses that are being sent use too much memory; retry later, a list with a smaller `limit`',
     {
       ...RETRY_SOON,
       connection: 'close',

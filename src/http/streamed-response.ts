@@ -5,7 +5,7 @@ import { ClientGone } from './error-response.ts';
 /** Max bytes in one write to a response. */
 export const PIECE_BYTES = 64 * 1024;
 
-/** Called with the error that ends a body whose headers are sent. */
+/** Called with the error that ends a body whose headers are sent, unless it is ClientGone. */
 export type OnBrokenOff = (request: FastifyRequest, error: unknown) => void;
 
 /** Divides a body into pieces for `sendPieces`. */

@@ -65,7 +65,7 @@ export interface Authentication {
   require(scope: Scope): RequestHook;
   /**
    * Checks again, while a request runs, that its token grants the scope. Looks up each token up to twice a
-   * second. Rejects with an ApiError (40101 or 40300) if the scope is no longer granted. If the lookup fails,
+   * second, and again after each failure. Rejects with an ApiError (40101 or 40300) if the scope is no longer granted. If the lookup fails,
    * rejects with its error, unless a lookup within the last `CONFIRMED_MS` has succeeded.
    */
   recheck(request: FastifyRequest, scope: Scope): Promise<void>;

@@ -303,7 +303,7 @@ async function readJson(url: string, signal: AbortSignal): Promise<unknown> {
   try {
     return JSON.parse(await readDocument(url, signal));
   } catch (error: unknown) {
-    throw signal.aborted ? new Error(`${url} has not answered within ${TIMEOUT_MS} ms`) : error;
+    throw signal.aborted ? new Error(`${url} has not answered within the ${TIMEOUT_MS} ms of a read`) : error;
   }
 }
 

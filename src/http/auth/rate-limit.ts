@@ -72,7 +72,10 @@ export function createRejectedTokens(limit: number, monotonicNow: Clock): Reject
     rejectBeyond: (address, digest) => {
       if (accepted.has(digest)) return;
       const network = networkOf(address);
-      ofAddress.rejectBeyond(network, 'too many invalid tokens from this address');
+      ofAddress.rejectBeyond(
+        network,
+        'too many tokens from this address were invalid, or could not be checked',
+      );
       ofToken.rejectBeyond(`${network} ${digest}`, 'this invalid token was sent too often');
     },
     rejected: (address, digest) => {
@@ -98,7 +101,8 @@ export function limitRequests(limit: number, monotonicNow: Clock): RequestHook {
   const rate = createRate(limit, monotonicNow);
   return (request, _reply, done) => {
     const key = request.caller?.id ?? ownerOf(request);
-    rate.rejectBeyond(key, `this token has reached its limit of ${limit} requests a minute`);
+    const whose = request.caller?.id === undefined ? 'the owner of this token' : 'this token';
+    rate.rejectBeyond(key, `${whose} has reached the limit of ${limit} requests a minute`);
     rate.count(key);
     done();
   };

@@ -179,8 +179,7 @@ export function listPlants(
       }),
     );
     const first = await pages.first(SHORT_BYTES);
-    // Checks again whether the client is gone. The response's event 'close' releases the reserved memory. A
-    // reservation after this event would never be released.
+    // The client may have gone meanwhile. Then no memory is reserved, and nothing more is read.
     if (response.destroyed) throw new ClientGone();
     if (pages.ended && pages.pageBytes <= SHORT_BYTES) {
       addLink(reply, path, limit, pages.cutAt);
@@ -246,8 +245,8 @@ function recheckWhileSent(response: BatchedResponse, recheck: () => Promise<void
 function* encodeMembers(json: string, begin: number, shared: Buffer): Generator<Buffer> {
   const end = json.length - END.length;
   for (let from = 0; from < end; ) {
-    // A slice of the text may end inside a surrogate pair. `encodeInto` then leaves out the first half of the
-    // pair, and the next slice begins with the whole pair.
+    // A slice may end inside a surrogate pair. It has as many characters as `shared` has bytes, so that half a pair at
+    // its end, of 3 bytes, never fits, and the next slice begins with the whole pair.
     const slice = json.slice(from, Math.min(from + PIECE_BYTES, end));
     const { read, written } = encoder.encodeInto(slice, shared);
     if (from === 0) shared[0] = begin;

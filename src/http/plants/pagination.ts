@@ -38,7 +38,7 @@ export type Reservation = Pick<HeldBytes, 'reserve' | 'release'>;
  */
 export class PlantPages {
   ended: boolean;
-  /** Size in bytes of the last page from `next`. */
+  /** Size in bytes of the last page from `first` or `next`. */
   pageBytes = EMPTY.length;
   /** Id of the last plant read, if more plants follow. Otherwise undefined. */
   cutAt: bigint | undefined;

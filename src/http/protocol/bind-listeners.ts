@@ -90,11 +90,12 @@ function reasonOf(code: string, { host, port, namesOf }: Address): string | unde
       return `this machine has no IPv6, which ${host} needs; choose an IPv4 address with ${namesOf.host}`;
     case 'EMFILE':
     case 'ENFILE':
-      return `port ${port} of ${host} cannot be bound, since too many files are open (${code}); raise the limit on open files (ulimit -n)`;
+      return `port ${port} of ${host} cannot be bound, since too many files are open (${code}); raise the limit on open files (${code === 'EMFILE' ? 'ulimit -n' : 'fs.file-max'})`;
     case 'EINVAL':
       return `${host} is not an address to listen on; a link-local address needs its interface, as in fe80::1%eth0; choose another with ${namesOf.host}`;
-    case 'ENOTFOUND':
     case 'EAI_AGAIN':
+      return `the host name ${host} cannot be looked up now; check the name server, or choose an address with ${namesOf.host}`;
+    case 'ENOTFOUND':
       return `the host name ${host} has no address; choose another with ${namesOf.host}`;
     default:
       return undefined;

@@ -62,7 +62,7 @@ export function faultOfTrailers(message: IncomingMessage): ApiError | undefined 
   if (message.rawTrailers.length === 0) return undefined;
   const { connection, 'proxy-connection': proxyConnection } = message.trailers;
   if (connection === undefined && proxyConnection === undefined) return undefined;
-  return new ApiError(40004, 'a trailer must not be `Connection` (RFC 9110 §6.5.1)');
+  return new ApiError(40004, 'a trailer must not be `Connection` or `Proxy-Connection` (RFC 9110 §6.5.1)');
 }
 
 /** Returns true for a valid host with an optional port (RFC 9110 §7.2). An empty host is invalid (§4.2.1). */
@@ -77,7 +77,7 @@ export function isAboutServer({ method, url }: IncomingMessage): boolean {
 
 /**
  * Returns true for a valid request target (RFC 9112 §3.2) that was already reduced to a path. CONNECT is
- * rejected in http-server.ts.
+ * rejected in socket-input.ts.
  */
 function isTarget(message: IncomingMessage): boolean {
   const { url = '' } = message;

@@ -1,7 +1,8 @@
 // cspell:words secp
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
 import { readFileSync, statSync } from 'node:fs';
-import type { Server, ServerOptions } from 'node:https';
+import { createServer, type Server, type ServerOptions } from 'node:https';
+import { createSecureContext } from 'node:tls';
 import type { EventLog } from '../../observability/log-events.ts';
 import { messageOf, OperatorError } from '../../thrown-errors.ts';
 
@@ -52,8 +53,6 @@ export function openTls(certFile: string, keyFile: string, log: EventLog): Tls |
   if (certFile === '') return undefined;
   let pair = readPair(certFile, keyFile);
   warnAboutFiles(log, keyFile, pair);
-  // Loads `node:https` only for TLS. An `import` at the top of the file would load it in every command.
-  const { createServer } = process.getBuiltinModule('node:https');
   const servers = new Set<Server>();
   return {
     createServer: (options) => {
@@ -92,7 +91,6 @@ function readPair(certFile: string, keyFile: string): Pair {
     );
   if (!isUsable(privateKey))
     throw new CertificateInvalid(`${keyFile} must be a key of RSA, P-256, P-384, P-521, Ed25519 or Ed448`);
-  const { createSecureContext } = process.getBuiltinModule('node:tls');
   parse(pair, () => createSecureContext({ cert, key }));
   return { cert, key };
 }

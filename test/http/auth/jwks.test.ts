@@ -279,7 +279,7 @@ test('redirect to another server with the key of a token → not followed', asyn
 });
 
 for (const [how, expected] of [
-  ['run', /\/keys has not answered within 5000 ms$/],
+  ['run', /\/keys has not answered within the 5000 ms of a read$/],
   ['suspend', /publishes no usable key$/],
 ] as const)
   test(`provider that sends its keys after 5 s in which the process is ${how === 'run' ? 'running → not' : 'suspended →'} read`, async (t) => {

@@ -36,7 +36,7 @@ describe('invalid tokens of an address', () => {
     const sent = ['a', 'b', 'c', 'd'].map((secret) => send(tokens, '192.0.2.1', secret));
     assert.deepEqual(sent, [true, true, true, false]);
     const answer = answerTo(tokens, '192.0.2.1', 'valid, and never seen');
-    assert.match(answer?.message ?? '', /^too many .*address; retry in 60 s$/);
+    assert.match(answer?.message ?? '', /^too many tokens from this address .*; retry in 60 s$/);
     assert.equal(answer?.retryAfter, '60');
     assert.ok(send(tokens, '192.0.2.2', 'd'));
   });

@@ -156,7 +156,7 @@ export class ConnectionRegistry {
     return this.#isDestroyed;
   }
 
-  /** Resolves when no connection is open. Call this method after the listener was closed. */
+  /** Resolves when no connection is open. New ones count while the listener accepts them. */
   whenEmpty(): Promise<void> {
     this.#isAwaited = true;
     this.#resolveWhenEmpty();

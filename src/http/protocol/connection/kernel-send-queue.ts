@@ -96,7 +96,7 @@ async function* readLines(file: string): AsyncGenerator<string> {
   }
 }
 
-/** Formats an address and a port as the kernel does: 32-bit words in host byte order, in hexadecimal. */
+/** Formats an address and a port as a little-endian kernel does: 32-bit words in host byte order, in hexadecimal. */
 function kernelName(address: string, port = 0): string {
   // Removes the zone of a link-local address, such as `%eth0`: addresses in `/proc/net/tcp6` have no zone.
   const [bare = ''] = address.split('%', 1);

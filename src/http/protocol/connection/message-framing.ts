@@ -34,7 +34,7 @@ const MAX_LINE = 20;
 
 /**
  * Max headers of a request; as many trailers. Node keeps each as two strings, so that tiny ones take far more memory than
- * their bytes. Node 24 ignores those above 1,000, such as a `Content-Length`.
+ * their bytes. Node 24.15 ignores those above 1,000, such as a `Content-Length`; 24.21 rejects them.
  */
 export const MAX_FIELDS = 100;
 
@@ -54,7 +54,7 @@ export const TOO_MANY_BODY_RECORDS = new ApiError(
 const TOO_MANY_CHUNKS = new ApiError(41300, 'the body has too many small chunks; send larger ones');
 export const FIELDS_TOO_LARGE = new ApiError(
   43100,
-  `the request line and headers are too large, or there are more than ${MAX_FIELDS} headers`,
+  `the request line and headers, or the trailers, are too large, or there are more than ${MAX_FIELDS} of either`,
 );
 export const EXTENSIONS_TOO_LARGE = new ApiError(
   41300,
@@ -66,7 +66,7 @@ type Part = 'start' | 'head' | 'length' | 'chunked';
 
 /**
  * Divides the bytes of a connection into slices for Node's parser. A slice never crosses the end of headers
- * or of a message. Validates nothing but the protocol: the parser rejects other invalid bytes.
+ * or of a message. Validates only the protocol version and the limits of this file: the parser rejects other invalid bytes.
  */
 export class Framing {
   /** True if the last request that began is a HEAD request. */

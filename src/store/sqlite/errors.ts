@@ -35,7 +35,7 @@ const SQLITE_IOERR_SHORT_READ = 10 | (2 << 8);
 /** Max bytes of a path: SQLite's limits are 512 and, on Windows, 1040 bytes with the `-journal` that it adds. */
 export const MAX_PATH_BYTES = process.platform === 'win32' ? 1_032 : 504;
 
-/** Max bytes of the name of a file with the `-journal` that SQLite adds, on all usual file systems. */
+/** Max bytes of the name of a new file: SQLite adds `-journal`, and all usual file systems take 255. */
 const MAX_NAME_BYTES = 255 - '-journal'.length;
 
 const CHECK_DISK = 'check the disk, and the log of the kernel';
@@ -146,10 +146,13 @@ function reasonOfThread(message: string): string {
   return `no thread can be started (${message}); raise the limit on ${limit}`;
 }
 
-/** Throws the error of the file system for a path, without links, that is too long for SQLite, or whose name is. */
+/**
+ * Throws the error of the file system for a path, without links, that is too long for SQLite, and for a new file whose name
+ * is. An existing store needs no `-journal`.
+ */
 export function rejectLongPath(path: string): void {
-  if (Buffer.byteLength(path) <= MAX_PATH_BYTES && Buffer.byteLength(basename(path)) <= MAX_NAME_BYTES)
-    return;
+  const isNameShort = Buffer.byteLength(basename(path)) <= MAX_NAME_BYTES || existsSync(path);
+  if (Buffer.byteLength(path) <= MAX_PATH_BYTES && isNameShort) return;
   throw Object.assign(new Error('SQLite cannot open this path'), { code: 'ENAMETOOLONG', syscall: 'open' });
 }
 

@@ -34,17 +34,6 @@ test('eight deadlocks → fails with the last error', async () => {
   assert.equal(runs(), 8);
 });
 
-test('a prepared statement is outdated on each of ten connections → done', async () => {
-  let runs = 0;
-  const outdated = { code: '0A000', routine: 'RevalidateCachedQuery' };
-  const work = async (): Promise<number> => {
-    runs += 1;
-    if (runs <= 10) throw Object.assign(new Error('cached plan must not change result type'), outdated);
-    return runs;
-  };
-  assert.equal(await retryConflicts(work), 11);
-});
-
 test('any other error → fails at once', async () => {
   for (const code of ['23505', '57P01', '08006']) {
     const { work, runs } = failing([code]);

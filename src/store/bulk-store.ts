@@ -11,6 +11,11 @@ export interface KeyRow {
   readonly firstUsedAt: number;
 }
 
+/** The parts of a store that `Contents` reads. */
+export const storeParts = ['plants', 'tokens', 'keys'] as const;
+
+export type StorePart = (typeof storeParts)[number];
+
 /** The whole store, read in pages that fit into memory. */
 export interface Contents {
   countPlants(owner?: string): Promise<number>;
@@ -50,8 +55,11 @@ export interface Inspection {
 export interface Bulk {
   /** Saves plants in one durable transaction. Resolves to the indexes of the plants whose ids were taken. */
   savePlants(plants: readonly PlantRow[], onConflict: OnConflict): Promise<readonly number[]>;
-  /** Calls `work` with a snapshot of the store. The embedded engine permits one call at a time. */
-  read<T>(work: (contents: Contents) => Promise<T>): Promise<T>;
+  /**
+   * Calls `work` with a snapshot of the store, of which it reads only `parts` (all by default): PostgreSQL locks their tables
+   * against changes of them. The embedded engine permits one call at a time.
+   */
+  read<T>(work: (contents: Contents) => Promise<T>, parts?: readonly StorePart[]): Promise<T>;
   /**
    * Calls `work` in one transaction on an empty store. Commits if `work` resolves; rolls back if `work`
    * rejects. Rejects with StoreNotEmpty if the store is not empty, and with LeftInLog if everything is committed, but the

@@ -1,7 +1,7 @@
 import { Command } from 'commander';
 import type { Flags } from '../../config.ts';
 import { IDEMPOTENCY_KEY_RULE, isIdempotencyKey, NewPlant, type PlantRow } from '../../plant.ts';
-import type { Bulk, Contents, KeyRow } from '../../store/bulk-store.ts';
+import type { Bulk, Contents, KeyRow, StorePart } from '../../store/bulk-store.ts';
 import { StoreDamaged, StoreUnavailable } from '../../store/store.ts';
 import { escapeLine } from '../../terminal-text.ts';
 import { messageOf } from '../../thrown-errors.ts';
@@ -56,22 +56,25 @@ async function checkStore(context: CommandContext, bulk: Bulk): Promise<Report> 
   const progress = startProgress(context.stderr, 'plants', await countPlants(bulk));
 
   async function checkTable<T>(
-    table: string,
+    part: StorePart,
     rowsOf: (contents: Contents) => AsyncIterable<readonly T[]>,
     faultOf: (row: T) => string | undefined,
   ): Promise<number> {
     let read = 0;
     try {
-      await bulk.read(async (contents) => {
-        for await (const page of rowsOf(contents)) {
-          faults.push(...page.map(faultOf).filter((fault) => fault !== undefined));
-          read += page.length;
-          progress.advance(read);
-        }
-      });
+      await bulk.read(
+        async (contents) => {
+          for await (const page of rowsOf(contents)) {
+            faults.push(...page.map(faultOf).filter((fault) => fault !== undefined));
+            read += page.length;
+            progress.advance(read);
+          }
+        },
+        [part],
+      );
     } catch (error: unknown) {
       if (error instanceof StoreUnavailable && !(error instanceof StoreDamaged)) throw error;
-      faults.push(`${table}, after row ${read}: ${messageOf(error)}`);
+      faults.push(`${part === 'keys' ? 'idempotency keys' : part}, after row ${read}: ${messageOf(error)}`);
     }
     return read;
   }
@@ -79,7 +82,7 @@ async function checkStore(context: CommandContext, bulk: Bulk): Promise<Report> 
   try {
     const plants = await checkTable('plants', (contents) => contents.plants(), faultOfPlant);
     const tokens = await checkTable('tokens', (contents) => contents.tokens(), faultOfToken);
-    const keys = await checkTable('idempotency keys', (contents) => contents.keys(), faultOfKey);
+    const keys = await checkTable('keys', (contents) => contents.keys(), faultOfKey);
     return { plants, tokens, keys, faults, isOtherVersion };
   } finally {
     progress.stop();
@@ -89,7 +92,7 @@ async function checkStore(context: CommandContext, bulk: Bulk): Promise<Report> 
 /** Counts the plants. Resolves to undefined if the store is too damaged. */
 async function countPlants(bulk: Bulk): Promise<number | undefined> {
   try {
-    return await bulk.read((contents) => contents.countPlants());
+    return await bulk.read((contents) => contents.countPlants(), ['plants']);
   } catch (error: unknown) {
     if (error instanceof StoreDamaged) return undefined;
     throw error;

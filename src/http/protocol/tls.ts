@@ -1,4 +1,4 @@
-// cspell:words secp
+// cspell:words secp brainpool
 import { createPrivateKey, type KeyObject, X509Certificate } from 'node:crypto';
 import { readFileSync, statSync } from 'node:fs';
 import { createServer, type Server, type ServerOptions } from 'node:https';
@@ -22,9 +22,15 @@ const SETTINGS = {
   ].join(':'),
 } as const;
 
-/** Types of keys, and curves of those of type `ec`, that OpenSSL uses in handshakes by default. */
-const KEY_TYPES: readonly string[] = ['rsa', 'rsa-pss', 'ed25519', 'ed448'];
-const CURVES = ['prime256v1', 'secp384r1', 'secp521r1'];
+/** Curves of keys of type `ec` with which OpenSSL does handshakes by default; those of brainpool with TLS 1.3 only. */
+const CURVES = [
+  'prime256v1',
+  'secp384r1',
+  'secp521r1',
+  'brainpoolP256r1',
+  'brainpoolP384r1',
+  'brainpoolP512r1',
+];
 
 /** Error: the certificate or its key cannot be used. The message names the file. */
 class CertificateInvalid extends OperatorError {
@@ -90,7 +96,9 @@ function readPair(certFile: string, keyFile: string): Pair {
       `${pair}: this key belongs to another certificate; the service's own must be the first one of the file`,
     );
   if (!isUsable(privateKey))
-    throw new CertificateInvalid(`${keyFile} must be a key of RSA, P-256, P-384, P-521, Ed25519 or Ed448`);
+    throw new CertificateInvalid(
+      `${keyFile} must be a key of another type, such as RSA, P-256 or Ed25519: no client can do a handshake with it`,
+    );
   parse(pair, () => createSecureContext({ cert, key }));
   return { cert, key };
 }
@@ -106,7 +114,7 @@ function parse<T>(rule: string, parsed: () => T): T {
 /** True for a key with which clients of TLS can do a handshake. */
 function isUsable({ asymmetricKeyType: type, asymmetricKeyDetails }: KeyObject): boolean {
   if (type === 'ec') return CURVES.includes(asymmetricKeyDetails?.namedCurve ?? '');
-  return type !== undefined && KEY_TYPES.includes(type);
+  return type !== 'dsa';
 }
 
 function read(flag: string, file: string): Buffer {

@@ -6,6 +6,8 @@ import {
   type Inspection,
   type OnConflict,
   StoreNotEmpty,
+  type StorePart,
+  storeParts,
 } from '../bulk-store.ts';
 import { whyOtherVersion } from '../migrations.ts';
 import {
@@ -43,6 +45,8 @@ import { inTransaction } from './transaction.ts';
  */
 const READ_WHOLE_TABLES = `SELECT set_config(name, 'on', true) FROM pg_settings
                             WHERE name IN ('enable_bitmapscan', 'enable_seqscan')`;
+
+const TABLES = { plants: 'plants', tokens: 'tokens', keys: 'idempotency_keys' } as const;
 
 /** Key of the advisory lock for copies: "copies" in ASCII. */
 const COPY_LOCK = 0x636f70696573;
@@ -88,10 +92,10 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
           return work(fillingOf(connection));
         }),
       ),
-    read: (work) =>
+    read: (work, parts = storeParts) =>
       withStoreErrors(() =>
         transact('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', async (connection) => {
-          await lockTables(connection);
+          await lockTables(connection, parts);
           await prepareReads(connection);
           return work(contentsOf(connection));
         }),
@@ -117,10 +121,11 @@ async function prepareReads(connection: Connection): Promise<void> {
  * before its first other statement, which takes the snapshot: a table rewritten after that is empty to the snapshot
  * (https://www.postgresql.org/docs/current/mvcc-caveats.html). Does nothing on a distributed server without LOCK TABLE.
  */
-async function lockTables(connection: Connection): Promise<void> {
+async function lockTables(connection: Connection, parts: readonly StorePart[]): Promise<void> {
+  const tables = parts.map((part) => TABLES[part]).join(', ');
   await connection.query({ text: 'SAVEPOINT unlocked' });
   try {
-    await connection.query({ text: 'LOCK TABLE plants, tokens, idempotency_keys IN ACCESS SHARE MODE' });
+    await connection.query({ text: `LOCK TABLE ${tables} IN ACCESS SHARE MODE` });
   } catch (error: unknown) {
     if (!isUnsupported(error)) throw error;
     await connection.query({ text: 'ROLLBACK TO SAVEPOINT unlocked' });

@@ -72,6 +72,20 @@ for (const [what, sql] of rewrites)
     assert.equal(await read, 1);
   });
 
+test('another session locks plants → tokens are read', async (t) => {
+  const opened = new AsyncDisposableStack();
+  t.after(() => opened.disposeAsync());
+  const url = await postgres.freshUrl(t);
+  await migrateStore(url);
+  const bulk = await openBulk(url, connections);
+  opened.defer(() => bulk.close());
+  const other = new pg.Client({ connectionString: url });
+  await other.connect();
+  opened.defer(() => other.end());
+  await other.query('BEGIN; LOCK TABLE plants IN ACCESS EXCLUSIVE MODE');
+  assert.deepEqual(await bulk.read((contents) => Array.fromAsync(contents.tokens()), ['tokens']), []);
+});
+
 test('a table is read in part, and then whole → every row', async (t) => {
   const url = await postgres.freshUrl(t);
   await migrateStore(url);

@@ -259,7 +259,7 @@ describe('TLS with invalid files', TOGETHER, () => {
     {
       title: 'a key on a curve with which handshakes fail',
       flags: ['--tls-cert', 'curve.pem', '--tls-key', 'curve.key'],
-      says: /curve\.key must be a key of RSA, P-256, P-384, P-521, Ed25519 or Ed448/,
+      says: /curve\.key must be a key of another type, such as RSA, P-256 or Ed25519/,
     },
     {
       title: 'a file that is not a key',

@@ -93,7 +93,9 @@ describe('every field of a plant', () => {
       for (const plant of [FULL_PLANT, OTHER_FULL_PLANT, { id: FULL_PLANT.id, name: 'Oak' }]) {
         const row = toPlantRow('alice', plant);
         await bulk.savePlants([row], 'replace');
-        assert.deepEqual(await bulk.read((contents) => Array.fromAsync(contents.plants())), [[row]]);
+        assert.deepEqual(await bulk.read(['plants'], (contents) => Array.fromAsync(contents.plants())), [
+          [row],
+        ]);
       }
     });
 

@@ -56,10 +56,10 @@ export interface Bulk {
   /** Saves plants in one durable transaction. Resolves to the indexes of the plants whose ids were taken. */
   savePlants(plants: readonly PlantRow[], onConflict: OnConflict): Promise<readonly number[]>;
   /**
-   * Calls `work` with a snapshot of the store, of which it reads only `parts` (all by default): PostgreSQL locks their tables
-   * against changes of them. The embedded engine permits one call at a time.
+   * Calls `work` with a snapshot of the store, of which it reads only `parts`: PostgreSQL locks their tables against changes
+   * of them. The embedded engine permits one call at a time.
    */
-  read<T>(work: (contents: Contents) => Promise<T>, parts?: readonly StorePart[]): Promise<T>;
+  read<T>(parts: readonly StorePart[], work: (contents: Contents) => Promise<T>): Promise<T>;
   /**
    * Calls `work` in one transaction on an empty store. Commits if `work` resolves; rolls back if `work`
    * rejects. Rejects with StoreNotEmpty if the store is not empty, and with LeftInLog if everything is committed, but the

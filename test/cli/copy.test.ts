@@ -260,9 +260,9 @@ describe('the verification of a copy', () => {
       });
       const spoilt: Pick<Bulk, 'fill'> = { fill: (work) => target.fill((filling) => work(spoil(filling))) };
       await assert.rejects(copy(source, spoilt), /sent .*, read back /);
-      assert.equal(await target.read((contents) => contents.countPlants()), 0);
+      assert.equal(await target.read(['plants'], (contents) => contents.countPlants()), 0);
       await copy(source, target);
-      assert.equal(await target.read((contents) => contents.countPlants()), rows.length);
+      assert.equal(await target.read(['plants'], (contents) => contents.countPlants()), rows.length);
     });
   }
 
@@ -271,15 +271,15 @@ describe('the verification of a copy', () => {
     const [source, target] = [await openMigrated(t, url), await openEmpty(t)];
     await source.fill((filling) => filling.addPlants(rows));
     const ending: Pick<Bulk, 'read'> = {
-      read: (work) =>
-        source.read(async (contents) => {
+      read: (parts, work) =>
+        source.read(parts, async (contents) => {
           const result = await work(contents);
           await execute(url, END_OTHER_SESSIONS);
           return result;
         }),
     };
     await assert.rejects(copy(ending, target), StoreUnavailable);
-    assert.equal(await target.read((contents) => contents.countPlants()), 0);
+    assert.equal(await target.read(['plants'], (contents) => contents.countPlants()), 0);
   });
 });
 

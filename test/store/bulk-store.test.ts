@@ -2,7 +2,13 @@ import assert from 'node:assert/strict';
 import { describe, type TestContext, test } from 'node:test';
 import type { PlantRow } from '../../src/plant.ts';
 import { INT64_MAX, INT64_MIN } from '../../src/plant.ts';
-import { type Bulk, type Contents, type KeyRow, StoreNotEmpty } from '../../src/store/bulk-store.ts';
+import {
+  type Bulk,
+  type Contents,
+  type KeyRow,
+  StoreNotEmpty,
+  storeParts,
+} from '../../src/store/bulk-store.ts';
 import { migrateStore, openBulk, openStore, rejectUnlessFillable } from '../../src/store/open-engine.ts';
 import { CHARACTERS_IN_PAGE, ROWS_IN_PAGE } from '../../src/store/rows.ts';
 import { mintSecret, newToken, scopes } from '../../src/token.ts';
@@ -44,7 +50,7 @@ async function gather<T>(pages: AsyncIterable<readonly T[]>): Promise<T[]> {
 }
 
 function plantsOf(bulk: Bulk, owner?: string): Promise<PlantRow[]> {
-  return bulk.read((contents) => gather(contents.plants(owner)));
+  return bulk.read(['plants'], (contents) => gather(contents.plants(owner)));
 }
 
 async function everything(contents: Contents) {
@@ -66,7 +72,7 @@ for (const engine of engines) {
         iterations += 1;
       }, 0);
       t.after(() => clearInterval(timer));
-      await bulk.read(async (contents) => {
+      await bulk.read(['plants'], async (contents) => {
         let pages = 0;
         for await (const page of contents.plants()) {
           pages += 1;
@@ -90,7 +96,7 @@ for (const engine of engines) {
       assert.deepEqual(await plantsOf(bulk), [saved[3], saved[2], saved[1], saved[0], saved[4]]);
       assert.deepEqual(await plantsOf(bulk, 'bob'), [saved[4]]);
       assert.deepEqual(await plantsOf(bulk, 'carol'), []);
-      assert.deepEqual(await bulk.read((contents) => contents.countPlants('alice')), 4);
+      assert.deepEqual(await bulk.read(['plants'], (contents) => contents.countPlants('alice')), 4);
     });
 
     test('large plants after many small ones → pages of limited length', async (t) => {
@@ -99,7 +105,7 @@ for (const engine of engines) {
       const saved = [...plants(2_000), ...large, plant(20_000n, 'last')];
       await bulk.savePlants(saved, 'fail');
       for (const owner of ['alice', undefined]) {
-        const lengths = await bulk.read(async (contents) => {
+        const lengths = await bulk.read(['plants'], async (contents) => {
           const found: number[] = [];
           const ids: bigint[] = [];
           for await (const page of contents.plants(owner)) {
@@ -172,7 +178,7 @@ for (const engine of engines) {
       await bulk.savePlants(all, 'fail');
       const other = await openBulk(url, connections);
       try {
-        const seen = await bulk.read(async (contents) => {
+        const seen = await bulk.read(['plants'], async (contents) => {
           assert.equal(await contents.countPlants(), all.length);
           await other.savePlants([plant(9_999n), plant(1n, 'changed')], 'replace');
           return gather(contents.plants());
@@ -187,7 +193,7 @@ for (const engine of engines) {
     test('read: after an interrupted read the next one works', async (t) => {
       const { bulk } = await prepare(t, engine);
       await bulk.savePlants(plants(1_500), 'fail');
-      const broken = bulk.read(async (contents) => {
+      const broken = bulk.read(['plants'], async (contents) => {
         for await (const page of contents.plants()) throw new Error(`enough after ${page.length}`);
       });
       await assert.rejects(broken, /enough after/);
@@ -216,7 +222,7 @@ for (const engine of engines) {
         await filling.addKeys(keys);
         return everything(filling);
       });
-      const after = await bulk.read(everything);
+      const after = await bulk.read(storeParts, everything);
       assert.deepEqual(after, inside);
       assert.equal(after.count, rows.length);
       assert.deepEqual(after.plants, rows);

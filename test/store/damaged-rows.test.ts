@@ -83,7 +83,7 @@ test('SQLite: the digest of a key is not binary → the key is named; its creati
   const bulk = await openBulk(url, connections);
   t.after(() => bulk.close());
   await assert.rejects(
-    bulk.read(({ keys }) => Array.fromAsync(keys())),
+    bulk.read(['keys'], ({ keys }) => Array.fromAsync(keys())),
     /the idempotency key one of alice is damaged: its digest is not binary; .* WHERE owner = 'alice' AND key = 'one'$/,
   );
   assert.equal(await store.write(createOnce(2n, 'one')), 'keyReused');
@@ -140,7 +140,7 @@ for (const { engine, fault, sql, message } of [
     const bulk = await openBulk(url, connections);
     t.after(() => bulk.close());
     await assert.rejects(
-      bulk.read(({ plants }) => Array.fromAsync(plants())),
+      bulk.read(['plants'], ({ plants }) => Array.fromAsync(plants())),
       (error) =>
         error instanceof OperatorError &&
         message.test(error.message) &&

@@ -239,7 +239,10 @@ test('SQLite: a store with large plants of an earlier version → the same plant
   const bulk = await openBulk(url, connections);
   t.after(() => bulk.close());
   assert.deepEqual(await bulk.inspect(), { damages: [] });
-  assert.deepEqual(await bulk.read(async ({ plants }) => (await Array.fromAsync(plants())).flat()), plants);
+  assert.deepEqual(
+    await bulk.read(['plants'], async ({ plants }) => (await Array.fromAsync(plants())).flat()),
+    plants,
+  );
   assert.equal(db.prepare('SELECT count(*) AS rows FROM large_plants').get()?.rows, 2);
   await bulk.savePlants([plantRow(2n, { name: 'small now' })], 'replace');
   assert.equal(db.prepare('SELECT count(*) AS rows FROM large_plants').get()?.rows, 1);

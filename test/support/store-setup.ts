@@ -130,7 +130,7 @@ export async function namesOf(store: Store, owner = 'alice', range = EVERY_ID): 
 export async function listTokens(url: string): Promise<readonly Token[]> {
   const bulk = await openBulk(url, connections);
   try {
-    return await bulk.read(async (contents) => (await Array.fromAsync(contents.tokens())).flat());
+    return await bulk.read(['tokens'], async (contents) => (await Array.fromAsync(contents.tokens())).flat());
   } finally {
     await bulk.close();
   }

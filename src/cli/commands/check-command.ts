@@ -62,16 +62,13 @@ async function checkStore(context: CommandContext, bulk: Bulk): Promise<Report> 
   ): Promise<number> {
     let read = 0;
     try {
-      await bulk.read(
-        async (contents) => {
-          for await (const page of rowsOf(contents)) {
-            faults.push(...page.map(faultOf).filter((fault) => fault !== undefined));
-            read += page.length;
-            progress.advance(read);
-          }
-        },
-        [part],
-      );
+      await bulk.read([part], async (contents) => {
+        for await (const page of rowsOf(contents)) {
+          faults.push(...page.map(faultOf).filter((fault) => fault !== undefined));
+          read += page.length;
+          progress.advance(read);
+        }
+      });
     } catch (error: unknown) {
       if (error instanceof StoreUnavailable && !(error instanceof StoreDamaged)) throw error;
       faults.push(`${part === 'keys' ? 'idempotency keys' : part}, after row ${read}: ${messageOf(error)}`);
@@ -92,7 +89,7 @@ async function checkStore(context: CommandContext, bulk: Bulk): Promise<Report> 
 /** Counts the plants. Resolves to undefined if the store is too damaged. */
 async function countPlants(bulk: Bulk): Promise<number | undefined> {
   try {
-    return await bulk.read((contents) => contents.countPlants(), ['plants']);
+    return await bulk.read(['plants'], (contents) => contents.countPlants());
   } catch (error: unknown) {
     if (error instanceof StoreDamaged) return undefined;
     throw error;

@@ -1,6 +1,13 @@
 import { Command } from 'commander';
 import { brokenRuleOf, brokenRuleOfSslMode, displayUrl } from '../../database-url.ts';
-import { type Bulk, type Contents, type Filling, LeftInLog, StoreNotEmpty } from '../../store/bulk-store.ts';
+import {
+  type Bulk,
+  type Contents,
+  type Filling,
+  LeftInLog,
+  StoreNotEmpty,
+  storeParts,
+} from '../../store/bulk-store.ts';
 import { isEmbedded, rejectUnlessFillable } from '../../store/open-engine.ts';
 import { NothingStored } from '../../store/store.ts';
 import { OperatorError } from '../../thrown-errors.ts';
@@ -139,7 +146,7 @@ export function copyStore(
   return target.fill(async (filling) => {
     let progress: Progress | undefined;
     try {
-      const sent = await source.read(async (contents) => {
+      const sent = await source.read(storeParts, async (contents) => {
         progress = startProgress(stderr, 'plants', 2 * (await contents.countPlants()));
         return send(contents, filling, progress);
       });

@@ -60,31 +60,28 @@ function exportPlants(
   context: CommandContext,
   { bulk, owner, format, file, write }: Export,
 ): Promise<number> {
-  return bulk.read(
-    async (contents) => {
-      const count = await contents.countPlants(owner);
-      let written = 0;
-      const isShown = file === STANDARD_STREAM && context.stdout.isTTY === true;
-      // The bar would overwrite plants on the same terminal.
-      const progress = startProgress(context.stderr, 'plants', count, isShown);
+  return bulk.read(['plants'], async (contents) => {
+    const count = await contents.countPlants(owner);
+    let written = 0;
+    const isShown = file === STANDARD_STREAM && context.stdout.isTTY === true;
+    // The bar would overwrite plants on the same terminal.
+    const progress = startProgress(context.stderr, 'plants', count, isShown);
 
-      async function* texts(): AsyncGenerator<string> {
-        yield format.header;
-        for await (const page of contents.plants(owner)) {
-          const text = format.write(page);
-          yield isShown ? escapeLines(text) : text;
-          written += page.length;
-          progress.advance(written);
-        }
+    async function* texts(): AsyncGenerator<string> {
+      yield format.header;
+      for await (const page of contents.plants(owner)) {
+        const text = format.write(page);
+        yield isShown ? escapeLines(text) : text;
+        written += page.length;
+        progress.advance(written);
       }
+    }
 
-      try {
-        await write(Readable.from(texts(), { highWaterMark: 1 }));
-        return written;
-      } finally {
-        progress.stop();
-      }
-    },
-    ['plants'],
-  );
+    try {
+      await write(Readable.from(texts(), { highWaterMark: 1 }));
+      return written;
+    } finally {
+      progress.stop();
+    }
+  });
 }

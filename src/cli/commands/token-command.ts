@@ -115,7 +115,7 @@ function listTokensCommand(context: CommandContext): Command {
     .option('--json', 'print a JSON array');
   return addSettings(command, ['databaseUrl']).action(async (flags: Flags & { json?: true }) => {
     const list = (contents: Contents) => printTokens(context, contents, flags.json === true);
-    await withBulk(context, configOf(context, flags), (bulk) => bulk.read(list, ['tokens']), {
+    await withBulk(context, configOf(context, flags), (bulk) => bulk.read(['tokens'], list), {
       mustExist: true,
     });
   });

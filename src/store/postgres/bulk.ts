@@ -7,7 +7,6 @@ import {
   type OnConflict,
   StoreNotEmpty,
   type StorePart,
-  storeParts,
 } from '../bulk-store.ts';
 import { whyOtherVersion } from '../migrations.ts';
 import {
@@ -92,7 +91,7 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
           return work(fillingOf(connection));
         }),
       ),
-    read: (work, parts = storeParts) =>
+    read: (parts, work) =>
       withStoreErrors(() =>
         transact('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', async (connection) => {
           await lockTables(connection, parts);

@@ -58,7 +58,7 @@ export async function openSqliteBulk(
   return {
     savePlants: (plants, onConflict) => answering(file, async () => writer().savePlants(plants, onConflict)),
     fill: (work) => answering(file, () => writer().fill(work)),
-    read: (work) =>
+    read: (_parts, work) =>
       answering(file, async () => {
         db.exec('BEGIN');
         try {

@@ -270,7 +270,7 @@ export function testIdempotencyInTime(engine: TestEngine): void {
 async function countKeys(url: string): Promise<number> {
   const bulk = await openBulk(url, connections);
   try {
-    return await bulk.read(async ({ keys }) => {
+    return await bulk.read(['keys'], async ({ keys }) => {
       let count = 0;
       for await (const page of keys()) count += page.length;
       return count;

@@ -66,7 +66,7 @@ for (const [what, sql] of rewrites)
     opened.defer(() => other.end());
     await bulk.savePlants([plantRow(1n)], 'fail');
     await other.query(`BEGIN; ${sql}`);
-    const read = bulk.read((contents) => contents.countPlants());
+    const read = bulk.read(['plants'], (contents) => contents.countPlants());
     await until(async () => (await other.query('SELECT 1 FROM pg_locks WHERE NOT granted')).rows.length > 0);
     await other.query('COMMIT');
     assert.equal(await read, 1);
@@ -83,7 +83,7 @@ test('another session locks plants → tokens are read', async (t) => {
   await other.connect();
   opened.defer(() => other.end());
   await other.query('BEGIN; LOCK TABLE plants IN ACCESS EXCLUSIVE MODE');
-  assert.deepEqual(await bulk.read((contents) => Array.fromAsync(contents.tokens()), ['tokens']), []);
+  assert.deepEqual(await bulk.read(['tokens'], (contents) => Array.fromAsync(contents.tokens())), []);
 });
 
 test('a table is read in part, and then whole → every row', async (t) => {
@@ -95,7 +95,7 @@ test('a table is read in part, and then whole → every row', async (t) => {
     Array.from({ length: 2_500 }, (_, id) => plantRow(BigInt(id))),
     'fail',
   );
-  const counts = await bulk.read(async (contents) => {
+  const counts = await bulk.read(['plants'], async (contents) => {
     const pages = contents.plants()[Symbol.asyncIterator]();
     const first = await pages.next();
     await pages.return?.();
@@ -123,7 +123,7 @@ for (const onConflict of ['fail', 'skip', 'replace'] as const)
        CREATE TRIGGER undo AFTER INSERT ON plants FOR EACH STATEMENT EXECUTE FUNCTION undo()`,
     );
     assert.deepEqual(await bulk.savePlants([plantRow(1n), plantRow(2n)], onConflict), []);
-    assert.equal(await bulk.read((contents) => contents.countPlants()), 2);
+    assert.equal(await bulk.read(['plants'], (contents) => contents.countPlants()), 2);
   });
 
 test('all plants are counted → the table is read in one pass', async (t) => {
@@ -131,7 +131,7 @@ test('all plants are counted → the table is read in one pass', async (t) => {
   await migrateStore(url);
   await execute(url, "INSERT INTO plants (owner, id, name) VALUES ('alice', 1, 'a'), ('alice', 2, 'b')");
   const bulk = await openBulk(url, connections);
-  const count = bulk.read((contents) => contents.countPlants());
+  const count = bulk.read(['plants'], (contents) => contents.countPlants());
   assert.equal(await count.finally(() => bulk.close()), 2);
   // The session reports its numbers when it ends.
   const scans = "SELECT seq_tup_read FROM pg_stat_user_tables WHERE relname = 'plants'";
@@ -192,7 +192,7 @@ test('two copies fill one empty store at the same time → the second is rejecte
       },
     );
   });
-  assert.equal(await first.read((contents) => contents.countPlants()), 1);
+  assert.equal(await first.read(['plants'], (contents) => contents.countPlants()), 1);
   await assert.rejects(
     second.fill(async () => assert.fail()),
     StoreNotEmpty,

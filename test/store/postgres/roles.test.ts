@@ -86,7 +86,7 @@ test('row-level security applies to the account → errors instead of an empty s
   assert.deepEqual(hidden.statuses, [500, 503]);
   assert.match(hidden.message, /row-level security .*plants, tokens;/);
   await assert.rejects(
-    bulk.read((contents) => contents.countPlants()),
+    bulk.read(['plants'], (contents) => contents.countPlants()),
     /row-level security/,
   );
 

@@ -477,7 +477,7 @@ describe('a corrupt page found by the running store', () => {
     const bulk = await openBulk(`sqlite:${file}`, connections);
     t.after(() => bulk.close());
     await assert.rejects(
-      bulk.read(({ plants }) => Array.fromAsync(plants())),
+      bulk.read(['plants'], ({ plants }) => Array.fromAsync(plants())),
       (error) =>
         error instanceof StoreDamaged &&
         error.message.startsWith(`the store ${file} is damaged: database disk image is malformed`),
@@ -543,7 +543,7 @@ describe('a file that is gone from its path while the store is open', () => {
     t.after(() => bulk.close());
     const message = /SQLite code 522\): .*its -wal removed while in use/;
     await assert.rejects(
-      bulk.read(({ countPlants }) => countPlants()),
+      bulk.read(['plants'], ({ countPlants }) => countPlants()),
       { message },
     );
   });

@@ -83,7 +83,7 @@ describe('a part of the schema is missing or changed', () => {
       await assert.rejects(bulk.savePlants([plantRow(2n)], 'replace'), {
         message: `cannot write to the store ${file}: ${fault}; see \`plant-store check\`, and repair it or restore a backup`,
       });
-      assert.equal(await bulk.read((contents) => contents.countPlants()), 2);
+      assert.equal(await bulk.read(['plants'], (contents) => contents.countPlants()), 2);
     });
 });
 

@@ -39,7 +39,7 @@ async function prepareToFeed(t: TestContext) {
     const program = installation.start(['import', 'alice', source, ...flags], options);
     const pipe = await open(path, 'w');
     await pipe.write(text);
-    while ((await bulk.read((contents) => contents.countPlants())) === 0) {
+    while ((await bulk.read(['plants'], (contents) => contents.countPlants())) === 0) {
       assert.equal(program.output.stderr, '');
       await setImmediate();
     }

@@ -80,7 +80,7 @@ test('pooler moves the sessions to a standby → every read is rejected, even wi
   await pooler.moveTo(primary.port);
   const bulk = await openBulk(url, options);
   t.after(() => bulk.close());
-  const count = () => bulk.read((contents) => contents.countPlants('alice'));
+  const count = () => bulk.read(['plants'], (contents) => contents.countPlants('alice'));
   assert.equal(await count(), 1);
   await pooler.moveTo(standby.port);
   await assert.rejects(count(), StoreUnavailable);

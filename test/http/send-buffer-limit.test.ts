@@ -260,3 +260,24 @@ test('paused response closes → its memory is free, and it no longer counts as 
   other.emit('close');
   assertAllFree(limit);
 });
+
+test('gate rejects a paused response → it no longer counts as paused', async () => {
+  const limit = new SendBufferLimit(LIMIT, 1);
+  const [rejected, other] = [openResponse(), openResponse()];
+  const paused = limit.open(rejected, 'alice');
+  await paused.reserve(HALF);
+  const rejecting = paused.waitFor(() => Promise.reject(new ClientGone()), assert.fail);
+  await assert.rejects(rejecting, ClientGone);
+  const held = limit.open(other, 'bob');
+  await held.reserve(HALF);
+  let isGranted = false;
+  const more = held.reserve(HALF).then(() => {
+    isGranted = true;
+  });
+  await setImmediate();
+  assert.equal(isGranted, false);
+  rejected.emit('close');
+  await more;
+  other.emit('close');
+  assertAllFree(limit);
+});

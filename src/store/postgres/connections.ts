@@ -120,7 +120,7 @@ export class Connections {
   }
 
   async close(): Promise<void> {
-    await Promise.all(this.#pools.map((pool) => pool.end()));
+    await Promise.all(this.#pools.map((pool) => pool.close()));
   }
 
   async #acquire(): Promise<{ client: PooledClient; index: number }> {

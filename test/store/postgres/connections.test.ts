@@ -299,7 +299,7 @@ describe('the server accepts fewer connections than the pool may have', () => {
     await connections.use(async () => {
       let slow: Promise<unknown> | undefined;
       const ending = connections.use(async ({ query }) => {
-        slow = query({ text: 'SELECT pg_sleep(0.5)' });
+        slow = query({ text: 'SELECT pg_sleep(0.2)' });
         throw new StoreUnavailable('the connection is lost');
       });
       await assert.rejects(ending, /the connection is lost/);
@@ -679,6 +679,31 @@ test('a statement after the close → rejects at once, and leaves no timer', asy
   const before = timers();
   await assert.rejects(connections.query({ text: 'SELECT 1' }), /after calling end on the pool/);
   assert.equal(timers(), before);
+});
+
+test('the network is silent at the close → the sockets are closed all the same', async (t) => {
+  const { proxy, url } = await open(t);
+  const connections = new Connections(url, patient);
+  await connections.query({ text: 'SELECT 1' });
+  const sockets = () => process.getActiveResourcesInfo().filter((type) => type === 'TCPSocketWrap').length;
+  const before = sockets();
+  proxy.stall();
+  await connections.close();
+  await until(async () => sockets() === before - 1);
+});
+
+test('a statement still runs at the close → it is cut off', async (t) => {
+  const options = { ...patient, statementTimeoutMs: 2 * PATIENCE_MS };
+  const connections = new Connections(await postgres.freshUrl(t), options);
+  const running = assert.rejects(connections.query({ text: `SELECT pg_sleep(${PATIENCE_MS / 1_000})` }), {
+    name: 'StoreUnavailable',
+    message: /^no connection to PostgreSQL: Connection terminated/,
+  });
+  await until(async () => connections.count().busy === 1);
+  const begun = performance.now();
+  await connections.close();
+  await running;
+  assert.ok(performance.now() - begun < PATIENCE_MS / 2);
 });
 
 /** Blocks the process, as a suspension does. */

@@ -52,8 +52,8 @@ export async function startTcpProxy(
   let expected: Expected | undefined;
   let releaseAnswers = (): void => undefined;
 
-  const listener = createServer((client) => {
-    const server = connect(target, '127.0.0.1');
+  const listener = createServer({ allowHalfOpen: true }, (client) => {
+    const server = connect({ port: target, host: '127.0.0.1', allowHalfOpen: true });
     const both = [client, server];
     const end = (): void => {
       for (const socket of both) socket.destroy();
@@ -62,10 +62,13 @@ export async function startTcpProxy(
     let held: Buffer[] | undefined;
     for (const socket of both) {
       sockets.add(socket);
-      // A failed socket also closes, so errors need no handling. While traffic is stalled, errors and closes
+      // A failed socket also closes, so errors need no handling. While traffic is stalled, ends, errors and closes
       // are not passed on.
       socket
         .on('error', () => undefined)
+        .on('end', () => {
+          if (!isStalled) socket.end();
+        })
         .on('close', () => {
           sockets.delete(socket);
           if (!isStalled) end();

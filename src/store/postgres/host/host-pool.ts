@@ -1,7 +1,7 @@
 import pg from 'pg';
 import type { ConnectionOptions } from '../../store.ts';
 import { isLoginRejected, isOutOfConnections, isPoolTimeout, POOL_TIMEOUT } from '../errors.ts';
-import { Client, ClientOrFailure, prepareSession, type Timelines } from './sessions.ts';
+import { Client, ClientOrFailure, END_MS, prepareSession, type Timelines } from './sessions.ts';
 
 export type PooledClient = Client & pg.PoolClient;
 
@@ -88,6 +88,14 @@ export class HostPool extends pg.Pool {
         late = error;
       }
     }
+  }
+
+  /** Ends the connections. A statement that still runs soon after is cut off: its caller is gone. */
+  async close(): Promise<void> {
+    const cut = setTimeout(() => {
+      for (const client of this.#taken) asOwnClient(client).destroy();
+    }, END_MS);
+    await this.end().finally(() => clearTimeout(cut));
   }
 
   /** True if `error` only means that there is no further connection now, and those that are open work. */

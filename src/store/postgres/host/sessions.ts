@@ -11,6 +11,9 @@ import { type ConnectionOptions, StoreUnavailable, type TimelineRegression } fro
  */
 const ANSWER_GRACE_MS = 500;
 
+/** Max milliseconds from the end of a connection, or of a pool, until its sockets are closed. */
+export const END_MS = 500;
+
 /** A connection that limits the time for each answer of the server. */
 export class Client extends pg.Client {
   /** The error that ended the connection. Later queries reject with a message of pg, which says nothing of it. */
@@ -57,6 +60,17 @@ export class Client extends pg.Client {
         else resolve(result);
       });
     });
+  }
+
+  /**
+   * Ends the connection, and closes its socket soon, whatever the server does. pg waits until the server closes it, which
+   * may never happen if the network is silent, and would keep a command from its exit.
+   */
+  override end(): Promise<void>;
+  override end(onEnd: (error: Error) => void): void;
+  override end(onEnd?: (error: Error) => void): Promise<void> | undefined {
+    setTimeout(() => this.destroy(), END_MS).unref();
+    return onEnd === undefined ? super.end() : void super.end(onEnd);
   }
 
   /** Closes the connection immediately, without a word to the server, which may not answer. Queries reject with the error. */

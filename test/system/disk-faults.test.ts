@@ -180,6 +180,21 @@ describe('the disk cannot be read', NEEDS_STRACE, () => {
       /^plant-store: the store \S+plants\.db failed: disk I\/O error \(SQLite code \d+\): check the disk/,
     );
   });
+
+  for (const args of [['check'], ['backup', 'plants.bak'], ['export', 'alice', 'out.ndjson']])
+    it(`${args[0]} in the middle of the store → the message names the disk, before any backup`, async (t) => {
+      const installation = await newInstallation(t);
+      await installation.token('alice');
+      await fillStore(installation.databaseUrl, 'alice', 5_000, 400);
+      const wrap = (command: Command) => failing(installation.file, 'pread64', 'EIO:when=40+', command);
+      const { code, stderr } = await installation.runProcess(args, { wrap });
+      assert.equal(code, 1);
+      assert.match(
+        stderr,
+        /^plant-store: \S+ [^\n]*(?:check the disk, and|look into) the log of the kernel[^\n]*\n$/,
+      );
+      if (args[0] === 'check') assert.match(stderr, / cannot be read: .*error code=8458: check the disk/);
+    });
 });
 
 describe('a new file', { ...NEEDS_STRACE, ...TOGETHER }, () => {
@@ -255,6 +270,29 @@ describe('the name of a new file cannot be made durable', { ...NEEDS_STRACE, ...
     assert.equal(code, 0, stderr);
   });
 });
+
+describe(
+  'the folder of a store cannot be synced, so that the name of its log may not be durable',
+  NEEDS_STRACE,
+  () => {
+    for (const args of [
+      ['serve', '--port', '0', '--admin-port', '0'],
+      ['import', 'alice', 'plants.ndjson'],
+      ['token', 'create', 'alice'],
+    ])
+      it(`${args[0]} → exit code 1, and nothing is written`, async (t) => {
+        const installation = await newInstallation(t);
+        await installation.token('bob');
+        await writeFile(join(installation.folder, 'plants.ndjson'), '{"id":1,"name":"Alder"}\n');
+        const wrap = (command: Command) => failing(installation.folder, 'fsync', 'EIO', command);
+        assertFails(
+          await installation.runProcess(args, { wrap }),
+          /^plant-store: cannot open the store \S+plants\.db: EIO: .*: check the disk, and the log of the kernel\n$/,
+        );
+        assert.equal(inspect(installation.file).ids.size, 0);
+      });
+  },
+);
 
 describe('export to a file system without hard links', NEEDS_STRACE, () => {
   const wrap = (command: Command) => {

@@ -6,7 +6,7 @@ import { Worker } from 'node:worker_threads';
 import { OperatorError } from '../../thrown-errors.ts';
 import { StoreNotOpened, StoreUnavailable } from '../store.ts';
 import { openForReading } from './connection.ts';
-import { notOpened, reasonOf, rejectLongPath } from './errors.ts';
+import { notOpened, provesDamage, reasonOf, rejectLongPath } from './errors.ts';
 import { withoutLinks } from './files/store-path.ts';
 import { faultsIn } from './integrity.ts';
 import { isStore, tablesOf } from './migrate.ts';
@@ -30,7 +30,7 @@ const CHECK = `
 /**
  * Copies a snapshot of an embedded store to an empty file and verifies the copy. Clients may write to the
  * store meanwhile. Rejects with StoreNotOpened if the store cannot be read. Rejects with StoreUnavailable if
- * the copy fails, is damaged, or has more or fewer rows than the store, and with the errors of `rejectLongPath` and
+ * the copy fails, cannot be checked, is damaged, or has more or fewer rows than the store, and with the errors of `rejectLongPath` and
  * `checkTarget`.
  */
 export async function backUpSqlite(
@@ -59,7 +59,9 @@ export async function backUpSqlite(
     });
     checkTarget();
     await verify(to, rows).catch((error: unknown) => {
-      throw error instanceof OperatorError ? error : damagedBackup(reasonOf(error));
+      if (error instanceof OperatorError) throw error;
+      if (provesDamage(error)) throw damagedBackup(reasonOf(error));
+      throw new StoreUnavailable(`the backup cannot be checked: ${reasonOf(error)}`, { cause: error });
     });
   } catch (error: unknown) {
     throw error instanceof OperatorError ? error : notOpened(file, error);
@@ -75,7 +77,7 @@ async function verify(file: string, expected: string): Promise<void> {
     new Worker(CHECK, { eval: true, workerData: pathToFileURL(withoutLinks(file)).href }),
     'message',
   );
-  rejectFaulty(faultsIn(result));
+  rejectFaulty(faultsIn(result, file));
   const db = openForReading(file);
   try {
     rejectFaulty(schemaFaults(db));

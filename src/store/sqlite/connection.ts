@@ -1,8 +1,9 @@
 import { accessSync, constants, existsSync, statSync } from 'node:fs';
-import { isAbsolute } from 'node:path';
+import { dirname, isAbsolute } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import { syncFolder } from '../folder-sync.ts';
 import { StoreNotOpened } from '../store.ts';
-import { rejectUnusablePath } from './files/store-path.ts';
+import { rejectUnusablePath, withoutLinks } from './files/store-path.ts';
 
 /** Milliseconds that a write waits for the lock of another process. */
 export const WRITE_LOCK_TIMEOUT_MS = 5_000;
@@ -36,7 +37,9 @@ export function openForWriting(file: string, lockTimeoutMs = WRITE_LOCK_TIMEOUT_
     file,
     lockTimeoutMs,
     `PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;
-     PRAGMA journal_size_limit = ${LOG_LEFT_BYTES}`,
+     PRAGMA journal_size_limit = ${LOG_LEFT_BYTES}; PRAGMA schema_version`,
+    // The read of the schema version has created the log. SQLite makes its name durable too, but ignores an error.
+    () => syncFolder(dirname(withoutLinks(file))),
   );
 }
 
@@ -86,7 +89,12 @@ function rollBack(db: DatabaseSync): void {
   if (db.isTransaction) db.exec('ROLLBACK');
 }
 
-function open(file: string, lockTimeoutMs: number, pragmas: string): DatabaseSync {
+function open(
+  file: string,
+  lockTimeoutMs: number,
+  pragmas: string,
+  onOpened: () => void = () => undefined,
+): DatabaseSync {
   const found = statSync(file, { throwIfNoEntry: false });
   if (found?.isDirectory()) throw new StoreNotOpened(`${file} is a folder; name a file in it`);
   if (found !== undefined && !found.isFile())
@@ -107,6 +115,7 @@ function open(file: string, lockTimeoutMs: number, pragmas: string): DatabaseSyn
     // Sorts in memory: SQLite would write temporary files to a folder that may be full or read-only. The largest sort is
     // that of all tokens, which are some hundred bytes each.
     db.exec(`PRAGMA temp_store = MEMORY; ${pragmas}`);
+    onOpened();
     return db;
   } catch (error: unknown) {
     db.close();

@@ -48,6 +48,8 @@ const HINTS: ReadonlyMap<number, string> = new Map([
   [SQLITE_FULL, 'free space on the disk or raise the quota'],
   [SQLITE_READONLY, MUST_BE_WRITABLE],
   [SQLITE_IOERR, CHECK_DISK],
+  // For a failed read, SQLite reports this code too (https://sqlite.org/rescode.html#ioerr_corruptfs).
+  [SQLITE_CORRUPT, 'a failed read of the disk looks the same, so look into the log of the kernel first'],
   [
     SQLITE_IOERR_WRITE,
     'free space on the disk, or raise the quota or the file size limit (ulimit -f); if there is space, check the disk',
@@ -92,6 +94,13 @@ export function severityOf(error: unknown): Severity {
 export function provesDamage(error: unknown): boolean {
   const code = resultCodeOf(error);
   return code !== undefined && (DAMAGE.has(code) || DAMAGE.has(code & 0xff));
+}
+
+/** Returns why a fault that `PRAGMA integrity_check` reports is not of the file, but of the disk; otherwise undefined. */
+export function whyUnreadable(fault: string): string | undefined {
+  const code = Number(/ error code=(\d+)$/.exec(fault)?.[1]);
+  const isOfDisk = (code & 0xff) === SQLITE_IOERR && code !== SQLITE_IOERR_SHORT_READ;
+  return isOfDisk ? `${fault}: ${CHECK_DISK}` : undefined;
 }
 
 export function isLocked(error: unknown): boolean {
@@ -181,11 +190,12 @@ function reasonOfPath(error: unknown, file: string): string | undefined {
 export function notOpened(file: string, error: unknown): StoreNotOpened {
   if (error instanceof StoreNotOpened) return error;
   const cause = (hasCode(error, [SQLITE_CANTOPEN]) ? whyNotWritable(file) : undefined) ?? error;
-  const need = hasCode(cause, [SQLITE_CANTOPEN])
-    ? `: ${CHECK_DISK}`
-    : ['EACCES', 'EROFS'].includes(codeOf(cause))
-      ? `; ${MUST_BE_WRITABLE}`
-      : '';
+  const need =
+    hasCode(cause, [SQLITE_CANTOPEN]) || codeOf(cause) === 'EIO'
+      ? `: ${CHECK_DISK}`
+      : ['EACCES', 'EROFS'].includes(codeOf(cause))
+        ? `; ${MUST_BE_WRITABLE}`
+        : '';
   return new StoreNotOpened(
     `cannot open the store ${file}: ${reasonOfPath(cause, file) ?? reasonOf(cause)}${need}`,
     { cause: error },

@@ -2,22 +2,23 @@ import { isUtf8 } from 'node:buffer';
 import type { DatabaseSync } from 'node:sqlite';
 import { setImmediate } from 'node:timers/promises';
 import { plantFields } from '../../plant.ts';
+import { OperatorError } from '../../thrown-errors.ts';
 import type { Inspection } from '../bulk-store.ts';
 import { whyOtherVersion } from '../migrations.ts';
 import { ROWS_IN_PAGE, type Row } from '../rows.ts';
-import { StoreNotOpened } from '../store.ts';
-import { provesDamage, reasonOf, severityOf } from './errors.ts';
+import { StoreUnavailable } from '../store.ts';
+import { provesDamage, reasonOf, severityOf, whyUnreadable } from './errors.ts';
 import { inspectLargePlants, SELECT_PLANTS } from './large-plants.ts';
 import { appliedMigrations, isStore, noStoreYet, SQLITE_MIGRATIONS, tablesOf } from './migrate.ts';
 import { schemaFaults } from './schema-faults.ts';
 
 /**
  * Checks pages, indexes, schema and encoding. Rejects with StoreNotOpened if the file has no tables, for example after a
- * power cut during the first start, and with the error of SQLite if the file cannot be checked now.
+ * power cut during the first start, and with StoreUnavailable or the error of SQLite if the file cannot be checked now.
  */
 export async function inspectSqlite(db: DatabaseSync, file: string): Promise<Inspection> {
   try {
-    const damages = faultsIn(db.prepare('PRAGMA integrity_check').all());
+    const damages = faultsIn(db.prepare('PRAGMA integrity_check').all(), file);
     if (damages.length > 0) return { damages };
     if (tablesOf(db).length === 0) throw noStoreYet(file);
     if (!isStore(db))
@@ -30,7 +31,7 @@ export async function inspectSqlite(db: DatabaseSync, file: string): Promise<Ins
   } catch (error: unknown) {
     // A full disk, a lock, a disk that cannot be read or a missing descriptor is no fault of the store.
     const isFault = severityOf(error) === 'rejected' || provesDamage(error);
-    if (!isFault || error instanceof StoreNotOpened || isOfFileSystem(error)) throw error;
+    if (!isFault || error instanceof OperatorError || isOfFileSystem(error)) throw error;
     return { damages: [reasonOf(error)] };
   }
 }
@@ -40,11 +41,17 @@ function isOfFileSystem(error: unknown): boolean {
   return error instanceof Error && 'syscall' in error;
 }
 
-/** Returns the faults in the rows of `PRAGMA integrity_check`. SQLite reports many as lines of one text, under a title. */
-export function faultsIn(rows: readonly Row[]): readonly string[] {
-  return rows
+/**
+ * Returns the faults in the rows of `PRAGMA integrity_check`. SQLite reports many as lines of one text, under a title.
+ * Throws StoreUnavailable if the disk could not be read.
+ */
+export function faultsIn(rows: readonly Row[], file: string): readonly string[] {
+  const faults = rows
     .flatMap((row) => String(row.integrity_check).split('\n'))
     .filter((text) => text !== 'ok' && !text.startsWith('*** '));
+  const reason = faults.map(whyUnreadable).find((why) => why !== undefined);
+  if (reason !== undefined) throw new StoreUnavailable(`${file} cannot be read: ${reason}`);
+  return faults;
 }
 
 /** Returns the rows with invalid UTF-8: SQLite does not validate text, and Node silently replaces such bytes. */

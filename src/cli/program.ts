@@ -49,6 +49,11 @@ async function runCommand(argv: readonly string[], context: CommandContext): Pro
   const program = await createProgram(context, argv[0], printHelp);
   try {
     await program.parseAsync(argv, { from: 'user' });
+  } catch (error: unknown) {
+    // npm takes a flag, and passes its value on as an argument.
+    if (error instanceof CommanderError && error.code === 'commander.excessArguments')
+      warnOfLostSettings(context);
+    throw error;
   } finally {
     await helpPrinted;
   }

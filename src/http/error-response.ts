@@ -17,7 +17,7 @@ export const TOO_MANY_CONNECTIONS = new ApiError(
 );
 export const TOO_MUCH_INPUT = new ApiError(
   50301,
-  'too much input of requests is waiting; retry later',
+  'too many pipelined or incomplete requests are waiting; retry later',
   RETRY_SOON,
 );
 export const TOO_SLOW = new ApiError(40800, 'the request took too long to arrive');
@@ -45,7 +45,7 @@ export function toApiError(error: unknown): ApiError {
   if (error instanceof StoreDamaged)
     return new ApiError(
       50300,
-      'stored data is damaged, and the operator of the service must repair it; retry later. If this was a write, its outcome is unknown',
+      'stored data is damaged; the operator of the service must repair it before a retry can succeed. If this was a write, its outcome is unknown',
       RETRY_SOON,
     );
   if (error instanceof StoreUnavailable) {
@@ -84,7 +84,7 @@ export function logFailure(
 export function noSuchRoute(basePath: string): ApiError {
   return new ApiError(
     40401,
-    `no such route; the case of a path counts, and none ends with a slash; see ${basePath}/docs`,
+    `no such route; paths are case-sensitive, and none ends with a slash; see ${basePath}/docs`,
   );
 }
 

@@ -167,7 +167,7 @@ export class SendBufferLimit {
 function tooMuch(): ApiError {
   return new ApiError(
     50301,
-    'responses that are being sent use too much memory; retry later, a list with a smaller `limit`',
+    'responses that are being sent use too much memory; retry later; for a list, use a smaller `limit`',
     {
       ...RETRY_SOON,
       connection: 'close',

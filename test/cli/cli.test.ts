@@ -126,6 +126,15 @@ it('plant-store --version → version of the package', async (t) => {
   assert.deepEqual({ code, stdout, stderr }, { code: 0, stdout: `${manifest.version}\n`, stderr: '' });
 });
 
+it('npm start --port 9000: npm takes the flag, and passes on its value → the message says so', async (t) => {
+  const { run } = await newInstallation(t);
+  const env = { npm_lifecycle_event: 'start', npm_config_port: 'true' };
+  const { code, stderr } = await run(['serve', '9000'], { env });
+  assert.equal(code, 1);
+  assert.match(stderr, /^plant-store: too many arguments/);
+  assert.match(stderr, /\nplant-store: --port went to npm and has no effect; put flags after --/);
+});
+
 describe('migrate', TOGETHER, () => {
   it('first run → lists applied migrations; second run → nothing to apply', async (t) => {
     const installation = await newInstallation(t);

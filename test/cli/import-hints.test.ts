@@ -218,5 +218,5 @@ it('export to a terminal → no progress bar between the plants', async (t) => {
   await writeFile(join(installation.folder, 'plants.ndjson'), '{"id":1,"name":"Fern"}\n');
   await installation.run(['import', 'alice', 'plants.ndjson']);
   const ended = await installation.run(['export', 'alice'], { terminals: ['stdout', 'stderr'] });
-  assert.equal(ended.stderr, '1 plant of the owner alice exported\n');
+  assert.equal(ended.stderr, '1 plant of alice exported\n');
 });

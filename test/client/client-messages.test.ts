@@ -27,7 +27,7 @@ describe('a wrong base path', () => {
     });
     await assert.rejects(client.deletePlant(7), {
       code: 40401,
-      message: `no such route; the case of a path counts, and none ends with a slash; see /docs (DELETE ${path}/7; check the option url)`,
+      message: `no such route; paths are case-sensitive, and none ends with a slash; see /docs (DELETE ${path}/7; check the option url)`,
     });
     await service.close();
   });
@@ -38,7 +38,7 @@ describe('a wrong base path', () => {
     const client = createClient({ url: origin, token: await service.token() });
     await assert.rejects(Array.fromAsync(client.listPlants()), {
       code: 40401,
-      message: `no such route; the case of a path counts, and none ends with a slash; see /v1/docs (GET ${origin}/plants; check the option url)`,
+      message: `no such route; paths are case-sensitive, and none ends with a slash; see /v1/docs (GET ${origin}/plants; check the option url)`,
     });
     await service.close();
   });

@@ -41,7 +41,7 @@ export function exportCommand(context: CommandContext): Command {
         context.stderr,
         exported === 0
           ? `the owner ${owner} has no plants`
-          : `${pluralize(exported, 'plant')} of the owner ${owner} exported`,
+          : `${pluralize(exported, 'plant')} of ${owner} exported`,
       );
     },
   );

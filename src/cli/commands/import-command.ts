@@ -61,7 +61,7 @@ export function importCommand(context: CommandContext): Command {
     .addOption(
       new Option(
         '--on-conflict <what>',
-        'what to do if an id is taken: report an error, ignore the line, or replace the plant',
+        'what to do if an id is taken: stop with an error, keep the stored plant, or replace it',
       )
         .choices(onConflicts)
         .default('fail'),

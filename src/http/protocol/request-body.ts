@@ -176,6 +176,6 @@ function checkContent({ headers, raw }: FastifyRequest): void {
   if (!isJson)
     throw new ApiError(
       41500,
-      `the body has ${type === undefined ? 'no type' : 'another type than JSON'}; send it with Content-Type: application/json`,
+      'the body must have the type JSON; send it with Content-Type: application/json',
     );
 }

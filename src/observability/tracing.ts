@@ -57,9 +57,12 @@ function jsonIn(part: unknown): Record<string, unknown> {
   }
 }
 
+/** Max characters of a report in the log: a collector can send a message of megabytes. */
+const MAX_REPORT_LENGTH = 1_000;
+
 /** Returns the parts of a report as one line of text, without stacks, bodies of responses and binary data. */
 function textOf(report: Report): string {
-  return report.map(textOfPart).join(' ').trim();
+  return report.map(textOfPart).join(' ').trim().slice(0, MAX_REPORT_LENGTH);
 }
 
 function textOfPart(part: unknown): unknown {

@@ -322,14 +322,23 @@ test('collector rejects the spans that a stop sends → their number is logged b
 
 /** A response of a collector (opentelemetry/proto/collector/trace/v1/trace_service.proto). */
 function partialSuccess(rejectedSpans: number, errorMessage: string): Buffer {
-  const content = Buffer.from([0x08, rejectedSpans, 0x12, errorMessage.length, ...Buffer.from(errorMessage)]);
-  return Buffer.from([0x0a, content.length, ...content]);
+  const withLength = (text: Buffer): Buffer =>
+    Buffer.from([0x80 | (text.length & 0x7f), text.length >> 7, ...text]);
+  const content = Buffer.from([0x08, rejectedSpans, 0x12, ...withLength(Buffer.from(errorMessage))]);
+  return Buffer.from([0x0a, ...withLength(content)]);
 }
 
 for (const [what, body, msg, text, spans] of [
   ['a part of the spans', partialSuccess(2, 'over the quota'), NOT_SENT, /over the quota$/, 2],
   ['a part of the spans, without a message', partialSuccess(2, ''), NOT_SENT, /^[^{]*$/, 2],
   ['all spans, with a warning', partialSuccess(0, 'near the quota'), WARNED, /near the quota$/, undefined],
+  [
+    'all spans, with a long warning',
+    partialSuccess(0, 'near '.repeat(1_000)),
+    WARNED,
+    /^.{1000}$/,
+    undefined,
+  ],
   ['all spans, but its response is malformed', 'OK', WARNED, /could not deserialize .*wire type/, undefined],
 ] as const) {
   test(`collector accepts ${what} → its message in a line`, async (t) => {

@@ -129,6 +129,16 @@ it('no space for the first tables of a new store → the message says that the f
   }
 });
 
+it('no space for the write of a command → the message names the store', NEEDS_STRACE, async (t) => {
+  const installation = await newInstallation(t);
+  await installation.token('alice');
+  const wrap = (command: Command) => failing(`${installation.file}-wal`, 'pwrite64', 'ENOSPC', command);
+  assertFails(
+    await installation.runProcess(['token', 'create', 'bob'], { wrap }),
+    /^plant-store: the store \S+plants\.db failed: database or disk is full \(SQLite code 13\): free space on the disk/,
+  );
+});
+
 describe('the files next to a store cannot be opened', NEEDS_STRACE, () => {
   it('the disk reports an error → the message does not name permissions', async (t) => {
     const installation = await newInstallation(t);

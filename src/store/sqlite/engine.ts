@@ -74,11 +74,12 @@ export async function openSqlite(
   }
 
   function failureOf({ severity, reason }: { readonly severity: Severity; readonly reason: string }): Error {
+    const failure = `the store ${file} failed: ${reason}`;
     switch (severity) {
       case 'transient':
-        return new NothingStored(reason);
+        return new NothingStored(failure);
       case 'uncertain':
-        return new StoreUnavailable(reason);
+        return new StoreUnavailable(failure);
       case 'fatal':
         return breakWith(reason);
       case 'rejected':

@@ -194,6 +194,7 @@ describe('backup', TOGETHER, () => {
       ['postgres://h/d?user=me&password=secret', 'postgres://h/d?user=me', PASSWORD_ELSEWHERE],
       ['postgres://h/d?password=secret&user=me', 'postgres://h/d?user=me', PASSWORD_ELSEWHERE],
       ['postgres://me@srv:secret@h/d?options=a@b', 'postgres://me%40srv@h/d?options=a@b', PASSWORD_ELSEWHERE],
+      ['postgres://a@b@srv:secret@h/d', 'postgres://a%40b%40srv@h/d', PASSWORD_ELSEWHERE],
       ['postgres://me@localhost/plants', 'postgres://me@localhost/plants', ''],
     ] as const) {
       const { code, stderr } = await installation.run(['backup', 'plants.dump'], {

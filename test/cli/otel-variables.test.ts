@@ -23,7 +23,7 @@ test('OTEL_* variables → enable or disable traces', () => {
     },
     { OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT, OTEL_BSP_SCHEDULE_DELAY: '0', OTEL_BSP_EXPORT_TIMEOUT: '1' },
     { OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT, OTEL_BSP_SCHEDULE_DELAY: '2147483647' },
-    { OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT, OTEL_BSP_SCHEDULE_DELAY: '', OTEL_BSP_MAX_QUEUE_SIZE: '' },
+    { OTEL_EXPORTER_OTLP_ENDPOINT: ENDPOINT, OTEL_BSP_SCHEDULE_DELAY: '', OTEL_BSP_MAX_QUEUE_SIZE: ' ' },
   ];
   // By the specification of OpenTelemetry, an empty variable counts as unset.
   const off = [

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { randomInt } from 'node:crypto';
 import { once } from 'node:events';
+import { readdirSync } from 'node:fs';
 import { connect, createServer, type Server, Socket } from 'node:net';
 import { type TestContext, test } from 'node:test';
 import { readSendQueues } from '../../../src/http/protocol/connection/kernel-send-queue.ts';
@@ -14,6 +15,13 @@ const CONNECTIONS = 400;
 const MIN_PAGES = 29;
 /** More than the kernel buffers for a client that does not read. */
 const UNREAD = Buffer.alloc(32 * 1_024 * 1_024);
+
+test('reads of the send queues leave no file open', LINUX, async () => {
+  await readSendQueues();
+  const before = readdirSync('/proc/self/fd').length;
+  for (let reads = 0; reads < 20; reads += 1) await readSendQueues();
+  assert.equal(readdirSync('/proc/self/fd').length, before);
+});
 
 test(
   'many connections → their send queues are read page by page; the event loop runs in between',

@@ -8,7 +8,7 @@ import { join } from 'node:path';
 import { describe, type TestContext, test } from 'node:test';
 import { setImmediate, setTimeout as sleep } from 'node:timers/promises';
 import { Connections } from '../../../src/store/postgres/connections.ts';
-import { watchTimelines } from '../../../src/store/postgres/host/sessions.ts';
+import { ANSWER_GRACE_MS, watchTimelines } from '../../../src/store/postgres/host/sessions.ts';
 import type { Connection } from '../../../src/store/postgres/statements.ts';
 import { inTransaction } from '../../../src/store/postgres/transaction.ts';
 import { NothingStored, StoreUnavailable, type TimelineRegression } from '../../../src/store/store.ts';
@@ -36,6 +36,15 @@ async function processOf(connections: Pick<Connection, 'query'>): Promise<number
 const patient = { poolSize: 1, acquireTimeoutMs: 20_000, statementTimeoutMs: 1_000, prepare: true };
 
 const FAILING = { text: 'SELECT 1 / 0' };
+
+test('the server ends a statement at its timeout → the connection stays', async (t) => {
+  const { connections } = await open(t, 300);
+  const before = await processOf(connections);
+  await assert.rejects(connections.query({ text: 'SELECT pg_sleep(60)' }), { code: '57014' });
+  // The client would wait for an answer until then.
+  await sleep(2 * ANSWER_GRACE_MS);
+  assert.equal(await processOf(connections), before);
+});
 
 describe('a connection is lost', () => {
   async function assertLost(connections: Connections, work: (connection: Connection) => Promise<unknown>) {

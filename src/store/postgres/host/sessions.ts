@@ -9,7 +9,7 @@ import { type ConnectionOptions, StoreUnavailable, type TimelineRegression } fro
  * Milliseconds to wait for an answer after the server's statement timeout. Then the client closes the
  * connection.
  */
-const ANSWER_GRACE_MS = 500;
+export const ANSWER_GRACE_MS = 500;
 
 /** Max milliseconds from the end of a connection, or of a pool, until its sockets are closed. */
 export const END_MS = 500;

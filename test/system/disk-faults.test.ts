@@ -1,6 +1,6 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
-import { copyFile, mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
+import { chmod, copyFile, mkdir, readdir, readFile, rm, stat, writeFile } from 'node:fs/promises';
 import { basename, join, relative } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, it, type TestContext } from 'node:test';
@@ -303,6 +303,20 @@ describe(
       });
   },
 );
+
+it('a folder that the user may not read, and so cannot sync → writes succeed', async (t) => {
+  const installation = await newInstallation(t);
+  await installation.token('alice');
+  await chmod(installation.folder, 0o300);
+  // Root may read every folder.
+  const wrap = (command: Command) =>
+    process.getuid?.() === 0
+      ? ['setpriv', '--bounding-set', '-all', '--inh-caps', '-all', ...command]
+      : command;
+  const ended = installation.runProcess(['token', 'create', 'bob'], { wrap });
+  const { code, stderr } = await ended.finally(() => chmod(installation.folder, 0o700));
+  assert.equal(code, 0, stderr);
+});
 
 describe('export to a file system without hard links', NEEDS_STRACE, () => {
   const wrap = (command: Command) => {

@@ -1,6 +1,7 @@
 import { accessSync, constants, existsSync, statSync } from 'node:fs';
 import { dirname, isAbsolute } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
+import { codeOf } from '../../thrown-errors.ts';
 import { syncFolder } from '../folder-sync.ts';
 import { StoreNotOpened } from '../store.ts';
 import { rejectUnusablePath, withoutLinks } from './files/store-path.ts';
@@ -38,9 +39,18 @@ export function openForWriting(file: string, lockTimeoutMs = WRITE_LOCK_TIMEOUT_
     lockTimeoutMs,
     `PRAGMA journal_mode = WAL; PRAGMA synchronous = FULL; PRAGMA wal_autocheckpoint = 0;
      PRAGMA journal_size_limit = ${LOG_LEFT_BYTES}; PRAGMA schema_version`,
-    // The read of the schema version has created the log. SQLite makes its name durable too, but ignores an error.
-    () => syncFolder(dirname(withoutLinks(file))),
+    () => syncFolderOf(file),
   );
+}
+
+// The first read has created the log. SQLite makes its name durable too, but ignores an error.
+function syncFolderOf(file: string): void {
+  try {
+    syncFolder(dirname(withoutLinks(file)));
+  } catch (error: unknown) {
+    // A user who may not read the folder cannot sync it, nor can SQLite.
+    if (!['EACCES', 'EPERM'].includes(codeOf(error))) throw error;
+  }
 }
 
 export function openForReading(file: string, lockTimeoutMs = READ_LOCK_TIMEOUT_MS): DatabaseSync {

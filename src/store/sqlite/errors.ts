@@ -49,7 +49,10 @@ const HINTS: ReadonlyMap<number, string> = new Map([
   [SQLITE_READONLY, MUST_BE_WRITABLE],
   [SQLITE_IOERR, CHECK_DISK],
   // For a failed read, SQLite reports this code too (https://sqlite.org/rescode.html#ioerr_corruptfs).
-  [SQLITE_CORRUPT, 'a failed read of the disk looks the same, so look into the log of the kernel first'],
+  [
+    SQLITE_CORRUPT,
+    'a failed read of the disk looks the same, so look into the log of the kernel before you restore a backup',
+  ],
   [
     SQLITE_IOERR_WRITE,
     'free space on the disk, or raise the quota or the file size limit (ulimit -f); if there is space, check the disk',

@@ -21,6 +21,8 @@ const LATE_MS = 250;
 
 /** The connections to one host. */
 export class HostPool extends pg.Pool {
+  /** All clients, also those that are connecting. */
+  readonly #clients: ReadonlySet<Client>;
   /** The clients taken. */
   readonly #taken = new Set<pg.PoolClient>();
   readonly #size: number;
@@ -31,8 +33,16 @@ export class HostPool extends pg.Pool {
 
   constructor(url: string, options: ConnectionOptions, hosts: number, timelines: Timelines) {
     const connectTimeoutMs = Math.ceil(options.acquireTimeoutMs / hosts);
+    const clients = new Set<Client>();
     super({
-      Client: ClientOrFailure,
+      Client: new Proxy(ClientOrFailure, {
+        construct(Class, [config]: [pg.ClientConfig]) {
+          const client = new Class(config);
+          clients.add(client);
+          client.once('end', () => clients.delete(client));
+          return client;
+        },
+      }),
       connectionString: url,
       max: options.poolSize,
       connectionTimeoutMillis: connectTimeoutMs,
@@ -43,6 +53,7 @@ export class HostPool extends pg.Pool {
         prepareSession(asOwnClient(client), options, hosts, timelines).then(() => done(), done);
       },
     });
+    this.#clients = clients;
     this.#size = options.poolSize;
     this.#connectTimeoutMs = connectTimeoutMs;
     // Ignores error events of lost connections: without a listener, they would end the process. Statements in
@@ -90,10 +101,11 @@ export class HostPool extends pg.Pool {
     }
   }
 
-  /** Ends the connections. A statement that still runs soon after is cut off: its caller is gone. */
+  /** Ends the connections. Those that are still in use soon after, or connecting, are closed: their callers are gone. */
   async close(): Promise<void> {
     const cut = setTimeout(() => {
-      for (const client of this.#taken) asOwnClient(client).destroy();
+      for (const client of this.#clients)
+        client.destroy(new Error('closed, since the service or command ends'));
     }, END_MS);
     await this.end().finally(() => clearTimeout(cut));
   }

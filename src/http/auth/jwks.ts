@@ -238,8 +238,6 @@ async function readKeys(options: IssuerKeysOptions): Promise<typeof NO_KEYS> {
     return await readKeysUntil(AbortSignal.any([options.closed, timeout.signal]), options);
   } finally {
     cancelTimeout();
-    // Closes the connection of a redirect, whose body may never end.
-    timeout.abort();
   }
 }
 
@@ -308,8 +306,9 @@ async function readJson(url: string, signal: AbortSignal): Promise<unknown> {
 }
 
 async function readDocument(url: string, signal: AbortSignal): Promise<string> {
-  const response = await fetch(url, { signal, redirect: 'error', headers: { accept: 'application/json' } });
+  const response = await fetch(url, { signal, redirect: 'manual', headers: { accept: 'application/json' } });
   if (response.status !== 200) {
+    // Closes the connection, since the body may never end.
     await response.body?.cancel();
     throw new Error(`${url} returned status ${response.status}`);
   }

@@ -273,8 +273,7 @@ test('redirect to another server with the key of a token → not followed', asyn
     response.end(JSON.stringify({ keys }));
   });
   const failure = await readOnce(t, (response) => void response.writeHead(302, { location: other }).end());
-  assert.ok(failure instanceof TypeError && failure.cause instanceof Error);
-  assert.match(failure.cause.message, /redirect/);
+  assert.match(String(failure), /returned status 302$/);
   assert.equal(requests, 0);
 });
 

@@ -151,7 +151,7 @@ async function ensureMigrationsTable(connection: Connection): Promise<void> {
 /** Resolves to true if a database has all tables of a store. A table `migrations` alone may be of another program. */
 export async function hasStore(connection: Connection): Promise<boolean> {
   const [row] = await connection.query({
-    text: "SELECT num_nulls(to_regclass('plants'), to_regclass('tokens'), to_regclass('idempotency_keys')) = 0 AS found",
+    text: "SELECT pg_catalog.num_nulls(to_regclass('plants'), to_regclass('tokens'), to_regclass('idempotency_keys')) = 0 AS found",
   });
   return row?.found === true && (await hasMigrationsTable(connection));
 }

@@ -11,11 +11,12 @@ import type { Statement } from './statements.ts';
 const encoder = new TextEncoder();
 
 /**
- * SQL that renders a plant as JSON. The first field is never absent, so each later field begins with a comma.
+ * SQL that renders a plant as JSON. The first field is never absent, so each later field begins with a comma. Names the schema of
+ * `to_json`: a function of another user for `text` would fit better (https://www.postgresql.org/docs/current/typeconv-func.html).
  */
 const PLANT = `${plantFields
   .map((field, place) => {
-    const member = `'${place === 0 ? '{' : ','}"${field}":' || to_json(${field})::text`;
+    const member = `'${place === 0 ? '{' : ','}"${field}":' || pg_catalog.to_json(${field})::text`;
     return isOptionalField(field) ? `coalesce(${member}, '')` : member;
   })
   .join(' || ')} || '}'`;
@@ -128,7 +129,7 @@ const FIRST_PLANT = 'FROM plants WHERE owner = $1 AND id BETWEEN $2 AND $3 ORDER
 function pageOf(page: PageValues): string {
   const { owner, from, to, plants, bytes } = page;
   return `SELECT CASE WHEN largest <= ${bytes} THEN '[' || coalesce(json, '') || ']' END AS json, count, last,
-                 ${moreAfter('last', page)}
+                 ${moreAfter('rendered.last', page)}
             FROM (SELECT string_agg(CASE WHEN ${RAW_BYTES} <= ${bytes} THEN ${PLANT} END, ',' ORDER BY id) AS json,
                          count(*) AS count, max(id) AS last, coalesce(max(${RAW_BYTES}), 0) AS largest
                     FROM (SELECT id, ${FIELD_COLUMNS} FROM plants
@@ -156,7 +157,7 @@ const FITTING_ROWS: Statement = {
   name: 'list-large-plants',
   // `OFFSET 0` prevents the planner from flattening the subquery. Otherwise the server may render a row again
   // for each use of `plant`.
-  text: `SELECT '[' || coalesce(json, '') || ']' AS json, count, last, ${moreAfter('last')},
+  text: `SELECT '[' || coalesce(json, '') || ']' AS json, count, last, ${moreAfter('page.last')},
                 CASE WHEN count = 0 THEN (SELECT octet_length(${PLANT})
                                             FROM (SELECT ${FIELD_COLUMNS} ${FIRST_PLANT}) AS first) END AS large
            FROM (SELECT string_agg(plant, ',' ORDER BY id) AS json, count(*) AS count, max(id) AS last

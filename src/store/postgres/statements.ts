@@ -20,9 +20,10 @@ export interface Connection {
 
 /**
  * SQL of the server's current time, in milliseconds since the epoch. All instances share this clock. The function is
- * stable, not volatile as `clock_timestamp`: Citus accepts it in more statements.
+ * stable, not volatile as `clock_timestamp`: Citus accepts it in more statements. With 1000.0, no operator of another user fits
+ * better.
  */
-export const NOW_MS = 'floor(extract(epoch FROM statement_timestamp()) * 1000)::bigint';
+export const NOW_MS = 'floor(extract(epoch FROM statement_timestamp()) * 1000.0)::bigint';
 
 /** SQL types of the columns that hold the fields of a plant. */
 export const FIELD_TYPES: Readonly<Record<keyof Plant, 'text' | 'integer' | 'bigint'>> = {

@@ -11,12 +11,12 @@ import { LARGE_CHARACTERS } from './large-plants.ts';
 export function prepareInsertPlant(db: DatabaseSync): (plant: PlantRow) => boolean {
   const places = PLANT_COLUMNS.replaceAll(/\w+/g, '?');
   const statement = db.prepare(
-    `INSERT INTO plants (${PLANT_COLUMNS}) VALUES (${places}) ON CONFLICT DO NOTHING`,
+    `INSERT INTO plants (${PLANT_COLUMNS}) VALUES (${places}) ON CONFLICT (owner, id) DO NOTHING`,
   );
   const insertLarge = db.prepare(
     `INSERT INTO plants (owner, id, name, large_id)
        VALUES (?, ?, '', (SELECT coalesce(max(large_id), 0) + 1 FROM large_plants))
-       ON CONFLICT DO NOTHING RETURNING large_id`,
+       ON CONFLICT (owner, id) DO NOTHING RETURNING large_id`,
   );
   const insertJson = db.prepare('INSERT INTO large_plants (large_id, json) VALUES (?, ?)');
   return (plant) => {

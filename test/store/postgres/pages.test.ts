@@ -100,3 +100,18 @@ test('server cannot read one of the pages → only its owner gets an error', asy
   }
   assert.equal(pages.filter(({ status }) => status === 'rejected').length, 2);
 });
+
+test('additional column `last` → pages say that more plants follow', async (t) => {
+  const { url, list } = await openReader(t);
+  await execute(url, 'ALTER TABLE plants ADD COLUMN last bigint');
+  await execute(url, "INSERT INTO plants (owner, id, name) VALUES ('alice', 2, 'second')");
+  for (const page of [await list('alice', 1), await list('alice', 20, jsonOf('alice').length)])
+    assert.deepEqual([page.json, page.cut], [jsonOf('alice'), { last: 1n, count: 1 }]);
+});
+
+test('function `to_json(text)` of another user in the search path → not called', async (t) => {
+  const { url, list } = await openReader(t);
+  const changed = `'SELECT json ''"changed"'''`;
+  await execute(url, `CREATE FUNCTION to_json(text) RETURNS json LANGUAGE sql AS ${changed}`);
+  assert.equal((await list('alice')).json, jsonOf('alice'));
+});

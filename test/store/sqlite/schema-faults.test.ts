@@ -136,3 +136,18 @@ test('names in quotes, and other white space, as of a restored table → sound',
   const bulk = await openedBulk(t, url);
   assert.deepEqual(await bulk.inspect(), { damages: [] });
 });
+
+test('additional unique index → a plant that it rejects is an error, and replaces none', async (t) => {
+  const { url } = await closedStore(t);
+  await execute(url, 'CREATE UNIQUE INDEX one_name ON plants (owner, name)');
+  const bulk = await openedBulk(t, url);
+  for (const [id, onConflict] of [
+    [2n, 'replace'],
+    [3n, 'skip'],
+  ] as const)
+    await assert.rejects(
+      bulk.savePlants([plantRow(id, { name: 'Alder' })], onConflict),
+      /UNIQUE constraint failed/,
+    );
+  assert.equal(await bulk.read(['plants'], (contents) => contents.countPlants('alice')), 2);
+});

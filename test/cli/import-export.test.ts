@@ -271,6 +271,25 @@ describe('export', TOGETHER, () => {
     assert.equal(existsSync(file('plants.csv.partial')), false);
   });
 
+  it('name taken by another process while the export runs → fails, and keeps the file of that process', async (t) => {
+    const { run, url, file } = await prepare(t, postgres);
+    await run(['import', 'alice', EXAMPLE]);
+    const other = new pg.Client({ connectionString: url });
+    await other.connect();
+    try {
+      await other.query('BEGIN; LOCK TABLE plants IN ACCESS EXCLUSIVE MODE');
+      const exported = run(['export', 'alice', file('plants.csv')]);
+      await until(() => existsSync(file('plants.csv.partial')));
+      await writeFile(file('plants.csv'), 'of another process');
+      await other.query('ROLLBACK');
+      assertFails(await exported, /plants\.csv already exists; choose another name/);
+    } finally {
+      await other.end();
+    }
+    assert.equal(await readFile(file('plants.csv'), 'utf8'), 'of another process');
+    assert.equal(existsSync(file('plants.csv.partial')), false);
+  });
+
   it('unfinished file replaced by a link meanwhile → fails, and writes plants nowhere', async (t) => {
     const { run, url, file } = await prepare(t, postgres);
     await run(['import', 'alice', EXAMPLE]);

@@ -101,6 +101,26 @@ test('lookup of a token failed → the next request looks it up again', async (t
   assert.equal((await list(service, '192.0.2.1', token)).status, 200);
 });
 
+test('lookup of a token fails after a later one has succeeded → the later one stays cached', async (t) => {
+  const service = await startService(t, await sqlite.freshUrl(t));
+  const token = await service.token();
+  const find = service.store.findToken.bind(service.store);
+  const [begun, failed] = [Promise.withResolvers<void>(), Promise.withResolvers<never>()];
+  const { mock } = t.mock.method(service.store, 'findToken', find);
+  mock.mockImplementationOnce(() => {
+    begun.resolve();
+    return failed.promise;
+  });
+  const first = list(service, '192.0.2.1', token);
+  await begun.promise;
+  service.clock.now += TOKEN_FRESH_MS;
+  assert.equal((await list(service, '192.0.2.1', token)).status, 200);
+  failed.reject(new StoreUnavailable('the disk failed'));
+  assert.equal((await first).status, 503);
+  assert.equal((await list(service, '192.0.2.1', token)).status, 200);
+  assert.equal(mock.callCount(), 2);
+});
+
 test('token expires during its lookup → 401', async (t) => {
   const service = await startService(t, await sqlite.freshUrl(t));
   const token = await service.token('alice', { expiresAt: service.clock.now + 1 });

@@ -185,6 +185,27 @@ test('TLS: more requests on a connection than TLS records that one request may h
   }
 });
 
+test('TLS: tiny records of a body → do not count towards those of the next request', async (t) => {
+  const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
+  const tls = openTls(CERTIFICATE, KEY, { event: () => undefined });
+  const port = await listenOnFreePort(listenerOf(t, connections, tls, answerOrReceive));
+  const client = connectTls({ port, rejectUnauthorized: false }).on('error', () => undefined);
+  t.after(() => client.destroy());
+  const sendRecord = promisify((text: string, done: () => void) => client.write(text, done));
+  const statusAfter = async (text: string): Promise<string> => {
+    for (const character of text) await sendRecord(character);
+    const [answer] = await once(client, 'data');
+    return String(answer).slice('HTTP/1.1 '.length, 'HTTP/1.1 200'.length);
+  };
+  const length = Math.ceil(BASE_PIECES * 0.9);
+  await sendRecord(`POST / HTTP/1.1\r\nHost: plants.test\r\nContent-Length: ${length}\r\n\r\n`);
+  assert.equal(await statusAfter('x'.repeat(length)), '200');
+  assert.equal(
+    await statusAfter(REQUEST.replace('Host', `X-Why: ${'y'.repeat(BASE_PIECES / 4)}\r\nHost`)),
+    '200',
+  );
+});
+
 test('TLS: thousands of tiny records behind a request that waits → reading stops with the first ones', async (t) => {
   const connections = new ConnectionRegistry(limits.maxConnections, limits.sendBufferLimit);
   const tls = openTls(CERTIFICATE, KEY, { event: () => undefined });

@@ -58,3 +58,15 @@ test('send queue whose read began ticks ago → the client has stalled for that 
   for (let looks = 0; looks < 2; looks += 1) progress.noteQueue(() => 5, 2);
   assert.deepEqual([progress.confirmedStalledTicks, progress.hasStalled], [TIMEOUT - 2, false]);
 });
+
+test('send queue of the same length as before the client accepted bytes → the first look after them does not count', () => {
+  const { progress, accept } = observe();
+  progress.tick();
+  progress.noteQueue(() => 5, 0);
+  accept();
+  for (let ticks = 0; ticks <= TIMEOUT; ticks += 1) progress.tick();
+  progress.noteQueue(() => 5, 0);
+  assert.equal(progress.hasStalled, false);
+  progress.noteQueue(() => 5, 0);
+  assert.equal(progress.hasStalled, true);
+});

@@ -5,9 +5,10 @@ import { join } from 'node:path';
 import { type TestContext, test } from 'node:test';
 import { INT64_MAX } from '../../../src/plant.ts';
 import { openForWriting } from '../../../src/store/sqlite/connection.ts';
+import { openSqlite } from '../../../src/store/sqlite/engine.ts';
 import { migrateSqlite } from '../../../src/store/sqlite/migrate.ts';
 import { openReader } from '../../../src/store/sqlite/reader.ts';
-import { freshFolder, sqlite } from '../../support/engines.ts';
+import { connections, freshFolder, sqlite } from '../../support/engines.ts';
 import { usedHeap } from '../../support/process-resources.ts';
 import { listenOnFreePort } from '../../support/servers/free-port.ts';
 import { create, EVERY_ID, prepare, upTo } from '../../support/store-setup.ts';
@@ -70,6 +71,23 @@ test('commit of another process between two polls of one event-loop iteration â†
   const [first, second] = reads;
   assert.equal(first?.loopCount, second?.loopCount);
   assert.deepEqual([first?.json, second?.json], ['[]', '[{"name":"Fern"}]']);
+});
+
+test('commit of this process, and a list read meanwhile in the same poll â†’ the next list shows the write', async (t) => {
+  const file = join(await freshFolder(), 'plants.db');
+  const engine = await openSqlite(file, { connections, now: Date.now, onFatal: assert.fail });
+  t.after(() => engine.close());
+  const list = async () => (await engine.listPlants('alice', EVERY_ID, upTo(20))).json;
+  // As if all of this was in one poll of the event loop.
+  const { nodeTiming } = performance;
+  const real = Object.getOwnPropertyDescriptor(nodeTiming, 'uvMetricsInfo') ?? {};
+  Object.defineProperty(nodeTiming, 'uvMetricsInfo', { configurable: true, value: nodeTiming.uvMetricsInfo });
+  t.after(() => Object.defineProperty(nodeTiming, 'uvMetricsInfo', real));
+  t.mock.timers.enable({ apis: ['setImmediate'] });
+  const committing = engine.commit([create(7n, { name: 'Fern' })]);
+  await list();
+  assert.deepEqual(await committing, ['created']);
+  assert.equal(await list(), '[{"name":"Fern"}]');
 });
 
 interface Pair {

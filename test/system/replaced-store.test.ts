@@ -18,6 +18,35 @@ async function countOf({ url }: Service, token: string): Promise<number> {
   return Array.isArray(listed) ? listed.length : -1;
 }
 
+describe('index of the log removed while the service runs, and another one writes', TOGETHER, () => {
+  for (const [what, end, code] of [
+    ['a write notices it', (service: Service, token: string) => create(service, token, 1_000), 1],
+    ['/ready notices it', ({ adminUrl }: Service) => fetch(`${adminUrl}/ready`), 1],
+    ['SIGTERM comes first', async (service: Service) => service.kill('SIGTERM'), 0],
+  ] as const)
+    it(`${what} → the next start has the plants of both`, async (t) => {
+      const installation = await newInstallation(t);
+      const { file } = installation;
+      const token = await installation.token('alice');
+      const service = await installation.serve({ env: PRODUCTION });
+      for (let id = 1; id <= 40; id += 1) assert.equal(await create(service, token, id), 200);
+      await rm(`${file}-shm`);
+      const other = await installation.token('bob');
+      const second = await installation.serve({ env: PRODUCTION });
+      // More than the batches between two checkpoints: the log begins again, over what the first service knows of it.
+      for (let id = 1; id <= 80; id += 1) assert.equal(await create(second, other, id), 200);
+      await end(service, token);
+      assert.equal((await service.ended).code, code);
+      assert.equal(await create(second, other, 81), 200);
+      assert.equal((await second.stop()).code, 0);
+
+      assert.equal((await installation.run(['check'])).code, 0);
+      const again = await installation.serve({ env: PRODUCTION });
+      assert.deepEqual([await countOf(again, token), await countOf(again, other)], [40, 81]);
+      assert.equal((await again.stop()).code, 0);
+    });
+});
+
 describe('store file replaced while the service runs', TOGETHER, () => {
   for (const [what, end, code] of [
     ['/ready notices it', ({ adminUrl }: Service) => fetch(`${adminUrl}/ready`), 1],

@@ -192,6 +192,7 @@ function createWriting(db: DatabaseSync, file: string): Writing {
   }
 
   function savePlants(plants: readonly PlantRow[], onConflict: OnConflict): readonly number[] {
+    rejectIfMoved();
     const taken = inTransaction(
       db,
       () => plants.flatMap((plant, place) => (save(plant, onConflict) ? [] : [place])),
@@ -215,6 +216,7 @@ function createWriting(db: DatabaseSync, file: string): Writing {
   }
 
   async function fill<T>(work: (filling: Filling) => Promise<T>): Promise<T> {
+    rejectIfMoved();
     const result = await inLongTransaction(db, () => {
       if (!isEmpty(db)) throw new StoreNotEmpty('the store is not empty');
       return work(filling());

@@ -84,6 +84,8 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
   }
 
   function execute(request: WriterRequest): WriterReply {
+    const unsafe = request.kind === 'close' ? undefined : files.whyIndexMoved();
+    if (unsafe !== undefined) return { kind: 'failure', severity: 'fatal', reason: unsafe };
     switch (request.kind) {
       case 'commit': {
         const outcomes = inTransaction(db, () => request.batch.map((write) => apply(write, request.now)));

@@ -518,6 +518,7 @@ describe('a file that is gone from its path while the store is open', () => {
         writeFileSync(`${file}-wal`, '');
       },
     ],
+    ['without the index of its log, which was removed', (file: string) => rm(`${file}-shm`)],
   ] as const)
     for (const [first, use] of [
       ['a write after a second', (store: Store) => untilRejected(() => store.write(create(2)))],

@@ -222,6 +222,7 @@ describe('bulk write to a file that is gone from its path', () => {
       ['moved', (file: string) => rename(file, `${file}.old`)],
       ['replaced', (file: string) => replace(file, `${file}.backup`)],
       ['without its log, which was moved', (file: string) => rename(`${file}-wal`, `${file}.old`)],
+      ['without the index of its log, which was removed', (file: string) => rm(`${file}-shm`)],
     ] as const)
       test(`${name}, ${what} → rejects`, async () => {
         const file = join(await freshFolder(), 'plants.db');
@@ -231,7 +232,7 @@ describe('bulk write to a file that is gone from its path', () => {
         const bulk = await openBulk(`sqlite:${file}`, connections, (log) => left.push(log));
         await bulk.savePlants([], 'fail');
         await change(file);
-        const message = new RegExp(`${basename(file)}(-wal)? was moved, replaced or removed`);
+        const message = new RegExp(`${basename(file)}(-wal|-shm)? was moved, replaced or removed`);
         await assert.rejects(write(bulk), { name: 'StoreUnavailable', message });
         await bulk.close();
         if (what !== 'replaced') return;

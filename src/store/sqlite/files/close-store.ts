@@ -8,13 +8,16 @@ import { isLocked, reasonOf } from '../errors.ts';
 import type { FileIdentity } from './file-identity.ts';
 import { fileWithContent } from './store-path.ts';
 
+/** Connections that must not be closed before the process ends. */
+const leftOpen = new Set<DatabaseSync>();
+
 /**
  * Copies what it can of the log into the database file that a connection has opened. Does nothing if that file was
- * replaced: another process may use the log for the new file, which would then never get its writes. Returns true if the
- * file holds all of the log.
+ * replaced: another process may use the log for the new file, which would then never get its writes. Does nothing either if
+ * the index of the log was: it may show the wrong part of the log. Returns true if the file holds all of the log.
  */
-export function checkpoint(db: DatabaseSync, { lostDatabase }: FileIdentity): boolean {
-  if (lostDatabase() === 'replaced') return false;
+export function checkpoint(db: DatabaseSync, { lostDatabase, whyIndexMoved }: FileIdentity): boolean {
+  if (lostDatabase() === 'replaced' || whyIndexMoved() !== undefined) return false;
   const done = db.prepare('PRAGMA wal_checkpoint(PASSIVE)').get();
   return done?.busy === 0 && done.checkpointed === done.log;
 }
@@ -22,8 +25,8 @@ export function checkpoint(db: DatabaseSync, { lostDatabase }: FileIdentity): bo
 /**
  * Closes the last connection of this process to a store, and empties its log: SQLite does so too, but hides an error.
  * Returns a log that may hold writes which the database file lacks. If that file was replaced, the log is renamed, since
- * the next connection would apply it to the new file. Returns undefined if nothing is left, or if another process uses
- * the store.
+ * the next connection would apply it to the new file. If the index of the log was moved, removed or replaced, the connection
+ * stays open until the process ends. Returns undefined if nothing is left, or if another process uses the store.
  */
 export function closeStore(db: DatabaseSync, files: FileIdentity): LogLeft | undefined {
   const { database, log } = files;
@@ -35,11 +38,23 @@ export function closeStore(db: DatabaseSync, files: FileIdentity): LogLeft | und
   }
   // No other file can have the inode number of an open one.
   const lost = files.lostDatabase();
-  db.close();
+  const lostIndex = files.whyIndexMoved();
+  if (lostIndex === undefined) db.close();
+  else leaveOpen(db);
   if (lost === 'replaced') return setLogAside(database, log);
   if (lost === 'missing') return logWithoutDatabase(database, log);
-  if (failure === undefined || isLocked(failure) || fileWithContent(log) === undefined) return undefined;
-  return { file: log, reason: reasonOf(failure), isSeparated: false };
+  const reason = lostIndex ?? (failure === undefined || isLocked(failure) ? undefined : reasonOf(failure));
+  if (reason === undefined || fileWithContent(log) === undefined) return undefined;
+  return { file: log, reason, isSeparated: false };
+}
+
+/**
+ * Ends the process without closing a connection whose index of the log is no longer at its path: SQLite would copy the log
+ * by this index into the file, and remove the log. The end closes no connection if it is immediate.
+ */
+function leaveOpen(db: DatabaseSync): void {
+  if (leftOpen.size === 0) process.once('exit', () => process.exit());
+  leftOpen.add(db);
 }
 
 /**

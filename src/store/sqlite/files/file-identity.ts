@@ -1,16 +1,23 @@
 import { existsSync, statSync } from 'node:fs';
 import { withoutLinks } from './store-path.ts';
 
+const MOVED = 'was moved, replaced or removed while it was open';
+
 /** Knows the files of an open store, and notices if they are no longer at their paths. */
 export interface FileIdentity {
   readonly database: string;
   readonly log: string;
   /**
-   * Returns the reason for a fatal error if the database file or its log was moved, removed or replaced: SQLite keeps
-   * writing to it (https://sqlite.org/howtocorrupt.html, §2.4 and §1.4). Otherwise, and if a path cannot be read, returns
-   * undefined.
+   * Returns the reason for a fatal error if a file of the store was moved, removed or replaced: SQLite keeps using it
+   * (https://sqlite.org/howtocorrupt.html, §2.4 and §1.4). Otherwise, and if a path cannot be read, returns undefined.
    */
   whyMoved(): string | undefined;
+  /**
+   * Returns the reason for a fatal error if the log is still at its path, but its index (`-shm`) was moved, removed or replaced.
+   * Another process then makes a new index, and neither sees what the other adds to the log: a write or a checkpoint overwrites
+   * acknowledged writes. Otherwise, and if a path cannot be read, returns undefined.
+   */
+  whyIndexMoved(): string | undefined;
   /**
    * Returns what became of the database file if the log is still at its path, but that file is not: it is `missing`, or
    * another one was put there (`replaced`). Otherwise, and if a path cannot be read, returns undefined.
@@ -19,26 +26,43 @@ export interface FileIdentity {
 }
 
 /**
- * Returns the identity of the files at a path, which must be those of an open connection that has read: its log exists
- * from its first read on, and until the last connection is closed. `whyMoved` notices a log that another process has made
- * again only `logCheckMs` milliseconds after the last look.
+ * Returns the identity of the files at a path, which must be those of an open connection that has read: its log and the
+ * index of the log exist from its first read on, and until the last connection is closed. `whyMoved` notices a log that
+ * another process has made again only `logCheckMs` milliseconds after the last look.
  */
 export function watchFileIdentity(file: string, logCheckMs: number): FileIdentity {
   const database = withoutLinks(file);
   const log = `${database}-wal`;
+  const index = `${database}-shm`;
   const isAt = rememberFile(file);
-  let logIno = statSync(log, { throwIfNoEntry: false })?.ino;
+  let logIno = inodeOf(log);
+  let indexIno = inodeOf(index);
   let lookedAt = performance.now();
+
+  function whyIndexMoved(): string | undefined {
+    try {
+      const found = inodeOf(index);
+      indexIno ??= found;
+      // A log that was moved too is not that of the other process.
+      return indexIno === found || inodeOf(log) !== logIno
+        ? undefined
+        : `${index} ${MOVED}, so a write could overwrite those of other processes`;
+    } catch {
+      return undefined;
+    }
+  }
 
   return {
     database,
     log,
+    whyIndexMoved,
     whyMoved: () => {
       try {
         if (!isAt(file)) return describeMoved(file);
         if (!existsSync(log)) return describeMoved(log);
+        const moved = whyIndexMoved();
         // A file whose times were read must write them at the next fsync, which then takes 50 µs longer.
-        if (performance.now() - lookedAt < logCheckMs) return undefined;
+        if (moved !== undefined || performance.now() - lookedAt < logCheckMs) return moved;
         lookedAt = performance.now();
         const logFound = statSync(log).ino;
         logIno ??= logFound;
@@ -58,6 +82,10 @@ export function watchFileIdentity(file: string, logCheckMs: number): FileIdentit
   };
 }
 
+export function inodeOf(file: string): number | undefined {
+  return statSync(file, { throwIfNoEntry: false })?.ino;
+}
+
 /** Returns a function that returns whether the file that `file` names now is at a path. */
 export function rememberFile(file: string): (path: string) => boolean {
   const { dev, ino } = statSync(file);
@@ -68,5 +96,5 @@ export function rememberFile(file: string): (path: string) => boolean {
 }
 
 export function describeMoved(file: string): string {
-  return `${file} was moved, replaced or removed while it was open, so writes no longer reach that path`;
+  return `${file} ${MOVED}, so writes no longer reach that path`;
 }

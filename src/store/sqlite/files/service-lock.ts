@@ -1,6 +1,7 @@
-import { rmSync, statSync } from 'node:fs';
+import { rmSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 import { isLocked } from '../errors.ts';
+import { inodeOf } from './file-identity.ts';
 import { withoutLinks } from './store-path.ts';
 
 /** Max milliseconds that a start waits while other services start or stop. */
@@ -37,10 +38,6 @@ export function lockForService(store: string): ServiceLock {
     db?.close();
     return { isShared: isLocked(error), release: () => undefined };
   }
-}
-
-function inodeOf(file: string): number | undefined {
-  return statSync(file, { throwIfNoEntry: false })?.ino;
 }
 
 /** Returns a function that releases a lock. The last one removes the file. */

@@ -1,3 +1,4 @@
+// cspell:words indexrelname
 import assert from 'node:assert/strict';
 import { describe, type TestContext, test } from 'node:test';
 import { Connections } from '../../../src/store/postgres/connections.ts';
@@ -45,6 +46,32 @@ for (const perOwner of [false, true]) {
       const url = await storeWith(t, { 1: 2_300, [UNTIL]: 200, [UNTIL + 1]: 50 });
       await deleteKeys(connect(t, url));
       assert.deepEqual(await agesIn(url), { [UNTIL + 1]: 50 });
+    });
+
+    test('an old transaction keeps the deleted keys in the index → each is read once or twice', async (t) => {
+      const keys = 4_000;
+      const url = await storeWith(t, {});
+      await execute(
+        url,
+        `INSERT INTO idempotency_keys (owner, key, digest, outcome, first_used_at)
+         SELECT 'owner ' || n % ${OWNERS}, n, '', 'created', n / 5 FROM generate_series(1, ${keys}) AS n`,
+      );
+      const old = connect(t, url);
+      const connections = new Connections(url, { ...options, poolSize: 1 });
+      t.after(() => connections.close());
+      await old.use((connection) =>
+        inTransaction(connection, 'BEGIN ISOLATION LEVEL REPEATABLE READ', async () => {
+          await connection.query({ text: 'SELECT count(*) FROM idempotency_keys' });
+          await deleteKeys(connections);
+        }),
+      );
+      await connections.query({ text: 'SELECT pg_stat_force_next_flush()' });
+      const [index] = await rowsOf(
+        url,
+        `SELECT idx_tup_read FROM pg_stat_user_indexes WHERE indexrelname = 'idempotency_keys_by_age'`,
+      );
+      const read = Number(index?.idx_tup_read);
+      assert.ok(read >= keys && read < 3 * keys, `${read} entries of the index read`);
     });
 
     test('a locked key is skipped without waiting', async (t) => {

@@ -109,7 +109,7 @@ async function findScans(connection: Connection, name: string): Promise<readonly
 /** The columns by which an index finds the rows of a table: all columns of its key, or another index. */
 const INDEX_CONDITIONS: Readonly<Record<string, RegExp>> = {
   plants: /\bowner = .*\bid (=|>|<)/,
-  idempotency_keys: /\bowner = .*\bkey (=|>|<)|^\(first_used_at <= /,
+  idempotency_keys: /\bowner = .*\bkey (=|>|<)|^\(\(first_used_at >= /,
   tokens: /^\((id|digest) = /,
 };
 

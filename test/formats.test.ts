@@ -200,6 +200,39 @@ describe('CSV', () => {
     ]);
   });
 
+  test('a record over several lines is one invalid line, the first', async () => {
+    const lines = [
+      'id,name,tag',
+      '1,"two',
+      'lines"',
+      '',
+      '"2"x,"a,',
+      '3,b,',
+      '4,"c',
+      '5,d",e",',
+      '',
+      '6,"two',
+      'lines","misplaced"x',
+      '7,f,g"',
+      '"8"x",',
+      '',
+      '9,good,',
+      '10,"h"x"y',
+      '11,i,',
+    ];
+    const ends = ['\n', '\r\n'];
+    for (const end of ends)
+      for (const chunk of [1, 5, 1_000])
+        assert.deepEqual(await outline(csv, lines.join(end), chunk), [
+          '2: the line is not CSV: expected 3 cells, found 2',
+          '5: the line is not CSV: text follows the closing quotation mark of a cell',
+          '10: the line is not CSV: text follows the closing quotation mark of a cell',
+          '13: the line is not CSV: text follows the closing quotation mark of a cell',
+          '15: good',
+          '16: the line is not CSV: text follows the closing quotation mark of a cell',
+        ]);
+  });
+
   test('text that is not UTF-8 is invalid, and not replaced', async () => {
     const content = Buffer.concat([
       Buffer.from('id,name\n1,'),
@@ -235,6 +268,11 @@ describe('CSV', () => {
     ['CR CR LF', 'id,name,tag\r\r\n1,a,b\r\r\n', /^the first line must end in LF or CRLF, not CR/],
     ['CR', 'id,name,tag\r1,a,b\r', /^the first line must end in LF or CRLF, not CR/],
     ['a column twice', 'id,name,name\n1,a,b\n', /^the column name occurs twice; name each column once/],
+    ['quoted names, semicolons', '"id";"name"\n1;Alder\n', /^the columns are separated by semicolons/],
+    ['a quoted name after a semicolon', 'id;"name"\n1;Alder\n', /^the columns are separated by semicolons/],
+    ['quoted names, tabs', '"id"\t"name"\n1\tAlder\n', /^the columns are separated by tabs/],
+    ['quoted names, CR', '"id","name"\r"1","Alder"\r', /^the first line must end in LF or CRLF, not CR/],
+    ['a quoted id, CR', 'id,name\r"1","Alder"\r', /^the first line must end in LF or CRLF, not CR/],
     ['no name', 'id,tag\n1,a\n', /^the first line must name the columns, such as/],
     [
       'a misplaced quote',
@@ -257,11 +295,12 @@ describe('CSV', () => {
     ['zip', Buffer.from('504b030414', 'hex'), /^the file is compressed/],
   ] as const) {
     test(`${what} → the error says what to change`, async () => {
-      await assert.rejects(read(csv, content), (error: unknown) => {
-        assert.ok(error instanceof FileInvalid);
-        assert.match(error.message, message);
-        return true;
-      });
+      for (const chunk of [1, 1_000])
+        await assert.rejects(read(csv, content, chunk), (error: unknown) => {
+          assert.ok(error instanceof FileInvalid);
+          assert.match(error.message, message);
+          return true;
+        });
     });
   }
 
@@ -284,6 +323,7 @@ describe('CSV', () => {
     };
     for (const start of ['id,name', 'id,name\n1,a\n2,'])
       assert.ok((await endless(start)) < MAX_CELLS + 2_000, start);
+    await assert.rejects(read(csv, 'id,name\r'.repeat(MAX_CELLS)), /must end in LF or CRLF, not CR/);
   });
 
   test('unclosed quote → the error has its line', async () => {

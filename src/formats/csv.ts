@@ -58,35 +58,47 @@ function toCell(value: bigint | number | string | null | undefined): string {
 async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Entry[]> {
   const lines = countLines();
   let entries: Entry[] = [];
+  /** First line of the current record. Its faults are reported once, with this line. */
+  let line = 1;
+  /** Empty lines of the file before that record. */
+  let emptyLines = 0;
   let lastBad = 0;
   let unreported = 0;
+  const header: Cell[] = [];
   let places: ReadonlyMap<Column, number> | undefined;
 
-  function takeCell(text: string, { quoting, index, bytes }: InfoField): Cell {
+  function takeCell(text: string, { quoting, index, bytes, empty_lines }: InfoField): Cell {
+    const cell = text === '' && !quoting ? null : text;
+    if (index === 0) {
+      line = lines.upTo(bytes) - breaksIn(text);
+      emptyLines = empty_lines;
+    }
+    if (places === undefined) header.push(cell);
     if (index >= MAX_CELLS)
-      throw new FileInvalid(`line ${lines.upTo(bytes)} has more than ${MAX_CELLS} cells`);
-    return text === '' && !quoting ? null : text;
+      throw new FileInvalid(separatorFaultOf(header) ?? `line ${line} has more than ${MAX_CELLS} cells`);
+    return cell;
   }
 
-  function takeRecord(cells: readonly Cell[], bytes: number): void {
-    const line = lines.upTo(bytes - 1) - breaksIn(cells);
-    if (places === undefined) places = readHeader(cells);
-    else entries.push(toPlantEntry(line, cells, places));
+  function takeRecord(cells: readonly Cell[]): void {
+    if (places === undefined) places = readHeader(header);
+    else if (cells.length === header.length) entries.push(toPlantEntry(line, cells, places));
+    else entries.push(notCsv(line, `expected ${header.length} cells, found ${cells.length}`));
   }
 
   function takeError(error: CsvError): void {
+    // A fault in the first cell comes before the cell. Its record follows the last one and empty lines.
+    if (error.index === 0) line = lines.upTo(Number(error.bytes)) + Number(error.empty_lines) - emptyLines;
     // Ends the import at a line that is too long. The import cannot skip only that line: after this error
     // csv-parse drops the rest of the current chunk.
     if (error.code === 'CSV_MAX_RECORD_SIZE')
-      throw new FileInvalid(
-        `line ${lines.upTo(Number(error.bytes))} or the quoted text in it is longer than ${MAX_LINE_BYTES} bytes`,
-      );
+      throw new FileInvalid(`line ${line} or the quoted text in it is longer than ${MAX_LINE_BYTES} bytes`);
     if (places === undefined)
-      throw unusableHeader(`the first line is not CSV: ${reasonOf(error)}; it must name the columns`);
-    const bytes = Number(error.bytes);
-    const line = lines.upTo(error.code.startsWith('CSV_RECORD_') ? bytes - 1 : bytes);
-    // Reports only the first error of a line: one misplaced quote often causes many errors.
-    if (line !== lastBad) entries.push({ line, reason: `the line is not CSV: ${reasonOf(error)}` });
+      throw unusableHeader(
+        separatorFaultOf([...header, textAt(error)]) ??
+          `the first line is not CSV: ${reasonOf(error)}; it must name the columns`,
+      );
+    // Reports only the first error of a record: one misplaced quote often causes many errors.
+    if (line !== lastBad) entries.push(notCsv(line, reasonOf(error)));
     else unreported += error.message.length;
     lastBad = line;
     if (unreported > MAX_UNREPORTED_CHARACTERS)
@@ -102,7 +114,7 @@ async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Ent
     entries = [];
   }
   await end(parser);
-  if (places === undefined) readHeader([]);
+  if (places === undefined) readHeader(header);
   yield entries;
 }
 
@@ -139,7 +151,7 @@ function countLines() {
 
 function startParser(
   onCell: (text: string, context: InfoField) => Cell,
-  onRecord: (cells: readonly Cell[], bytes: number) => void,
+  onRecord: (cells: readonly Cell[]) => void,
   onError: (error: CsvError) => void,
 ): Parser {
   const parser = parse({
@@ -148,6 +160,7 @@ function startParser(
     encoding: 'latin1',
     record_delimiter: ['\r\n', '\n'],
     skip_empty_lines: true,
+    relax_column_count: true,
     max_record_size: MAX_LINE_BYTES,
     cast: onCell,
     skip_records_with_error: true,
@@ -155,8 +168,8 @@ function startParser(
       if (error !== undefined) onError(error);
       return undefined;
     },
-    on_record: (cells: readonly Cell[], { bytes }) => {
-      onRecord(cells, bytes);
+    on_record: (cells: readonly Cell[]) => {
+      onRecord(cells);
       return null;
     },
   });
@@ -191,11 +204,8 @@ function unusableHeader(fault: string): FileInvalid {
 function faultOf(header: readonly Cell[]): string | undefined {
   const [first] = header;
   if (first === undefined) return 'the file is empty or blank; the first line must name the columns';
-  if (header.some((cell) => cell?.includes('\r')))
-    return 'the first line must end in LF or CRLF, not CR, and name the columns';
-  const separator = header.length === 1 ? first?.match(/[;\t]/)?.[0] : undefined;
-  if (separator !== undefined)
-    return `the columns are separated by ${separator === ';' ? 'semicolons' : 'tabs'}; use commas`;
+  const fault = separatorFaultOf(header);
+  if (fault !== undefined) return fault;
   const repeated = COLUMNS.find((column) => header.indexOf(column) !== header.lastIndexOf(column));
   if (repeated !== undefined) return `the column ${repeated} occurs twice; name each column once`;
   const missing = COLUMNS.filter((column) => !header.includes(column));
@@ -205,6 +215,14 @@ function faultOf(header: readonly Cell[]): string | undefined {
   return missing.some((column) => REQUIRED_COLUMNS.includes(column))
     ? 'the first line must name the columns'
     : undefined;
+}
+
+/** Finds other separators and line ends than those of CSV in a first line that may be incomplete. */
+function separatorFaultOf(header: readonly Cell[]): string | undefined {
+  if (header.some((cell) => cell?.includes('\r')))
+    return 'the first line must end in LF or CRLF, not CR, and name the columns';
+  const separator = header.length === 1 ? header[0]?.match(/[;\t]/)?.[0] : undefined;
+  return separator && `the columns are separated by ${separator === ';' ? 'semicolons' : 'tabs'}; use commas`;
 }
 
 function toPlantEntry(line: number, cells: readonly Cell[], places: ReadonlyMap<Column, number>): Entry {
@@ -232,14 +250,15 @@ function isAscii(text: string): boolean {
   return !/[\x80-\xff]/.test(text);
 }
 
-// Does not split the cells: the list of many short lines would take ten times the memory of their cell.
-function breaksIn(cells: readonly Cell[]): number {
+// Does not split the cell: the list of many short lines would take ten times its memory.
+function breaksIn(cell: string): number {
   let breaks = 0;
-  for (const cell of cells) {
-    const text = cell ?? '';
-    for (let at = text.indexOf('\n'); at >= 0; at = text.indexOf('\n', at + 1)) breaks += 1;
-  }
+  for (let at = cell.indexOf('\n'); at >= 0; at = cell.indexOf('\n', at + 1)) breaks += 1;
   return breaks;
+}
+
+function notCsv(line: number, reason: string): Entry {
+  return { line, reason: `the line is not CSV: ${reason}` };
 }
 
 /**
@@ -252,8 +271,11 @@ const REASONS: ReadonlyMap<string, string> = new Map([
   ['CSV_QUOTE_NOT_CLOSED', 'a cell has no closing quotation mark'],
 ]);
 
+/** Returns the text before a misplaced opening quotation mark, or the character after a closing one. */
+function textAt({ field, message }: CsvError): string {
+  return typeof field === 'string' ? field : (/got "(.)"/s.exec(message)?.[1] ?? '');
+}
+
 function reasonOf({ code, message }: CsvError): string {
-  const lengths = /expect (\d+), got (\d+)/.exec(message);
-  if (lengths !== null) return `expected ${lengths[1]} cells, found ${lengths[2]}`;
   return REASONS.get(code) ?? message.replace(/ (?:at|on) line \d+/, '');
 }

@@ -58,6 +58,8 @@ export async function renderHaproxyConfig(
     config = replaceOnce(config, '# bind :8443 ssl crt /etc/haproxy/plants.pem', bind);
   }
   config = replaceOnce(config, 'default-server check port 8081', 'default-server check');
+  // Fits a limit of 1,024 open files: HAProxy needs two for each connection, or does not start.
+  config = replaceOnce(config, 'maxconn 4000', 'maxconn 400');
   for (const [index, instance] of instances.entries()) {
     const name = `plant-store-${index + 1}`;
     const address = `127.0.0.1:${instance.port} port ${instance.adminPort}`;

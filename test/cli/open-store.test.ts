@@ -69,7 +69,7 @@ describe('a file without tables', TOGETHER, () => {
       for (const args of commands(databaseUrl))
         assertFails(
           await run(args),
-          /^plant-store: there is no store at \S+plants\.db yet: the file is empty/,
+          /^plant-store: there is no store at .+plants\.db yet: the file is empty/,
         );
       assert.deepEqual(await readFile(file), before);
       assert.deepEqual(await readdir(folder), [basename(file)]);
@@ -237,8 +237,8 @@ describe('a store of an earlier version', TOGETHER, () => {
     const files = (await readdir(folder)).sort();
     for (const [to, reason] of [
       [newer, /made by a newer version/],
-      [`sqlite:${text}`, /^plant-store: cannot open the store \S+text: file is not a database/],
-      [`sqlite:${text}/to.db`, /^plant-store: cannot open the store \S+to\.db: \S+text is not a folder/],
+      [`sqlite:${text}`, /^plant-store: cannot open the store .+text: file is not a database/],
+      [`sqlite:${text}/to.db`, /^plant-store: cannot open the store .+to\.db: .+text is not a folder/],
       [`sqlite:${folder}/new/${'x'.repeat(255)}`, /too long/],
     ] as const)
       assertFails(await run(['copy', databaseUrl, to]), reason);

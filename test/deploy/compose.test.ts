@@ -51,10 +51,10 @@ async function createSecrets(): Promise<string> {
 /** Resolves what psql would execute of deploy/postgres-accounts.sql, with the secrets of another folder. */
 async function accountsSql(secrets: string): Promise<string> {
   let sql = read('deploy/postgres-accounts.sql')
-    .replaceAll('/run/secrets', secrets)
+    .replaceAll('/run/secrets', '.')
     .replace('\\set ON_ERROR_STOP on\n', '');
   for (const [line, name, command = ''] of sql.matchAll(/^\\set (\w+) `(.*)`$/gm)) {
-    const { stdout } = await run('sh', ['-euc', command]);
+    const { stdout } = await run('sh', ['-euc', command], { cwd: secrets });
     sql = sql.replace(line, '').replaceAll(`:'${name}'`, `'${stdout.trimEnd()}'`);
   }
   return sql;

@@ -78,7 +78,7 @@ describe('plant-store.service', () => {
     for (const [index, text] of [unit, forPostgres].entries()) {
       await mkdir(join(folder, String(index)));
       const file = join(folder, String(index), 'plant-store.service');
-      await writeFile(file, text.replaceAll(PROGRAM, program));
+      await writeFile(file, text.replaceAll(PROGRAM, `"${program}"`));
       const { stderr } = await run('systemd-analyze', ['verify', '--man=no', file]);
       assert.equal(stderr, '');
     }

@@ -15,14 +15,15 @@ test('restore with the image: on an empty volume, then twice on a store → the 
   await source.run(['backup', 'plants-DATE.db']);
   // Only the image has the account 1000 for sure.
   const local = script
-    .replaceAll('/data', volume.folder)
-    .replaceAll('/backup', backups)
+    .replaceAll('/data', '"$DATA"')
+    .replaceAll('/backup', '"$BACKUP"')
     .replaceAll('-o 1000 -g 1000 ', '')
     .replaceAll('chown 1000:1000', 'test -d');
+  const env = { ...process.env, DATA: volume.folder, BACKUP: backups };
   const kept: string[] = [];
   for (const owners of [[], ['bob'], ['carol', 'dave']]) {
     for (const owner of owners) await volume.token(owner);
-    const { stdout } = await run('sh', [flags, local], { cwd: backups });
+    const { stdout } = await run('sh', [flags, local], { env });
     const [, old] = /^the old store is in (.*)\n$/.exec(stdout) ?? [];
     if (old !== undefined) kept.push(old);
     assert.deepEqual(await ownersOf(volume.databaseUrl), ['alice']);

@@ -180,7 +180,9 @@ describe('admin listener of the program', () => {
 });
 
 test('listeners on all addresses, without TLS → a warning for each', async (t) => {
-  const service = await startService(t, await sqlite.freshUrl(t), { host: '0.0.0.0', adminHost: '0.0.0.0' });
+  // So few connections need no higher limit on open files, which would be another warning.
+  const settings = { host: '0.0.0.0', adminHost: '0.0.0.0', maxConnections: '100' };
+  const service = await startService(t, await sqlite.freshUrl(t), settings);
   const warnings = service.logLines.map((line) => JSON.parse(line)).filter(({ level }) => level === 40);
   assert.deepEqual(
     warnings.map(({ msg, host }) => [msg, host]),

@@ -2,6 +2,7 @@ import { setTimeout } from 'node:timers/promises';
 import { openWire, type Wire } from '../support/clients/raw-connection.ts';
 import { headerOf, type RawAnswer } from '../support/clients/raw-http.ts';
 import { describeLatencies, type Latencies, latenciesOf } from '../support/latencies.ts';
+import { needOpenFiles } from '../support/process-resources.ts';
 import { newInstallation } from '../support/program.ts';
 import { readFlags } from '../support/script-flags.ts';
 import { fillStore } from './long-list.ts';
@@ -52,6 +53,7 @@ export async function measureOverload({
   factor,
   report,
 }: OverloadOptions): Promise<OverloadFigures> {
+  needOpenFiles(CONNECTIONS);
   await using ending = new AsyncDisposableStack();
   const installation = await newInstallation({ after: (work) => ending.defer(work) });
   const token = await installation.token('alice');

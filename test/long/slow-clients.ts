@@ -2,7 +2,13 @@ import { connect, type Socket } from 'node:net';
 import { setTimeout } from 'node:timers/promises';
 import { Connection } from '../support/clients/keep-alive-client.ts';
 import { describeLatencies, type Latencies, latenciesOf } from '../support/latencies.ts';
-import { inMebibytes, MEBIBYTE, openFiles, residentMemory } from '../support/process-resources.ts';
+import {
+  inMebibytes,
+  MEBIBYTE,
+  needOpenFiles,
+  openFiles,
+  residentMemory,
+} from '../support/process-resources.ts';
 import { newInstallation, type Service } from '../support/program.ts';
 import { readFlags } from '../support/script-flags.ts';
 import { fillStore } from './long-list.ts';
@@ -65,6 +71,7 @@ export async function measureSlowClients({
   plants,
   report,
 }: SlowOptions): Promise<SlowFigures> {
+  needOpenFiles(clients + OTHERS);
   await using ending = new AsyncDisposableStack();
   const installation = await newInstallation({ after: (work) => ending.defer(work) });
   const token = await installation.token('alice');

@@ -102,13 +102,13 @@ for (const { engine, fault, sql, message } of [
     engine: sqlite,
     fault: 'the JSON of a large plant is malformed',
     sql: `UPDATE large_plants SET json = '{"name":"x'`,
-    message: /^the store \S+plants\.db is damaged: malformed JSON/,
+    message: /^the store .+plants\.db is damaged: malformed JSON/,
   },
   {
     engine: sqlite,
     fault: 'the name of a column is damaged',
     sql: 'ALTER TABLE plants RENAME COLUMN large_id TO large_ix',
-    message: /^the store \S+plants\.db is damaged: cannot join using column large_id /,
+    message: /^the store .+plants\.db is damaged: cannot join using column large_id /,
   },
   {
     engine: sqlite,

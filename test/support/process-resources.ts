@@ -1,4 +1,4 @@
-import { execFile } from 'node:child_process';
+import { execFile, execFileSync } from 'node:child_process';
 import { readdir, readFile, writeFile } from 'node:fs/promises';
 import { promisify } from 'node:util';
 import { setFlagsFromString } from 'node:v8';
@@ -41,6 +41,22 @@ export async function resetPeakMemory({ pid }: Process): Promise<void> {
 export async function openFiles({ pid }: Process): Promise<number> {
   if (process.platform === 'linux') return (await readdir(`/proc/${pid}/fd`)).length;
   return (await output('lsof', ['-p', String(pid)])).trim().split('\n').length - 1;
+}
+
+/** Files that a test or a service has open in addition to its connections. */
+const OTHER_FILES = 100;
+
+/**
+ * Throws an error that names the remedy if a process may not open `connections` in addition to its usual files. Node has
+ * already raised the soft limit to the hard one, also for the processes that it starts.
+ */
+export function needOpenFiles(connections: number): void {
+  const limit = execFileSync('sh', ['-c', 'ulimit -n'], { encoding: 'utf8' }).trim();
+  const needed = connections + OTHER_FILES;
+  if (limit === 'unlimited' || Number(limit) >= needed) return;
+  throw new Error(
+    `needs ${needed} open files, but the limit is ${limit}; raise the hard limit as root, for example with nofile in /etc/security/limits.conf`,
+  );
 }
 
 const LISTENING = '0A';

@@ -166,7 +166,7 @@ describe('serve', TOGETHER, () => {
     assert.equal(code, 1);
     assert.match(
       stderr,
-      /^plant-store: cannot open the store \S+: no thread can be started .*; raise the limit/m,
+      /^plant-store: cannot open the store .+: no thread can be started .*; raise the limit/m,
     );
     assert.doesNotMatch(stderr, /^ +at /m);
   });

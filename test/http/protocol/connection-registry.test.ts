@@ -29,6 +29,7 @@ import { createHttpServer, MAX_REJECTED } from '../../../src/http/protocol/http-
 import { openTls, type Tls } from '../../../src/http/protocol/tls.ts';
 import { openWire, type Wire } from '../../support/clients/raw-connection.ts';
 import { PATIENCE_MS, until } from '../../support/patience.ts';
+import { needOpenFiles } from '../../support/process-resources.ts';
 import { listenOnFreePort } from '../../support/servers/free-port.ts';
 
 const limits = loadConfig({}, {});
@@ -712,6 +713,7 @@ test('connection above the limit whose client resets it → the service continue
 });
 
 test('more connections above the limit than get an error response at once → closed without one, until others are closed', async (t) => {
+  needOpenFiles(2 * MAX_REJECTED);
   const { url, port } = await rejectAll(t);
   // So that connections whose clients stay remain open.
   t.mock.timers.enable({ apis: ['setTimeout'] });
@@ -992,6 +994,7 @@ test('pipelined requests above the limit on their memory → 50301 and closed; s
   // Each fills one read of its socket.
   const inARead = Math.floor(65_536 / REQUEST.length);
   const tooMany = 2 * Math.ceil(MAX_UNPARSED_BYTES / 65_536);
+  needOpenFiles(2 * tooMany);
   const long = sendPipelines(tooMany, inARead);
   await until(() => held.length === long.length);
   const short = sendPipelines(1, Math.floor(UNCOUNTED_INPUT_BYTES / REQUEST.length));

@@ -1,5 +1,6 @@
 import { join } from 'node:path';
 import { freshFolder } from '../../support/engines.ts';
+import { needOpenFiles } from '../../support/process-resources.ts';
 import { readFlags } from '../../support/script-flags.ts';
 import { startPostgres } from '../../support/servers/postgres-server.ts';
 import type { Attack, Bounds } from './attack.ts';
@@ -29,6 +30,7 @@ interface AbuseOptions {
 /** Attacks the service once. Resolves to the bounds that it broke, in words. */
 export async function abuse(attack: Attack, options: AbuseOptions): Promise<readonly string[]> {
   const { grounds, isTls, calmSeconds, slack = 1, env, report } = options;
+  needOpenFiles(attack.connections);
   const overTls = isTls || attack.rawToTls === true;
   const inPlain = { ...USUAL_BOUNDS, ...attack.bounds };
   const usual = overTls ? boundsOverTls(inPlain, attack.connections) : inPlain;

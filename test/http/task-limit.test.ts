@@ -61,6 +61,29 @@ describe('a limit of two tasks', () => {
     assert.equal(await limited(() => limited(async () => 'both are free again')), 'both are free again');
   });
 
+  it('starts the tasks of others after all tasks of an owner were queued for too long', async (t) => {
+    const clock = mockRunningClock(t);
+    const limited = createTaskLimit(1);
+    const first = Promise.withResolvers<void>();
+    const end = limited(() => first.promise);
+    const rejected = assert.rejects(
+      limited(() => assert.fail('the task was started'), 'alice'),
+      { code: 50301 },
+    );
+    clock.run(QUEUE_TIMEOUT_MS / 2);
+    let isStarted = false;
+    const queued = limited(async () => {
+      isStarted = true;
+    }, 'bob');
+    clock.run(QUEUE_TIMEOUT_MS / 2);
+    await rejected;
+    first.resolve();
+    await end;
+    await setImmediate();
+    assert.equal(isStarted, true);
+    await queued;
+  });
+
   it('keeps a task that was queued while the process was suspended', async (t) => {
     const clock = mockRunningClock(t);
     const limited = createTaskLimit(1);

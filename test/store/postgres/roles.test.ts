@@ -53,16 +53,25 @@ test('a second login with the rights of the account serves, also when the accoun
 
 test('account lacks a privilege → not ready, and the log names it', async (t) => {
   const { url, app } = await migrateForAnother(t);
-  await run(url, `REVOKE DELETE ON plants, tokens FROM ${app}; REVOKE SELECT ON tokens FROM ${app}`);
+  await run(url, `REVOKE ALL ON plants, idempotency_keys, tokens FROM ${app}`);
   const service = await startService(t, accountUrl(url, app));
-  const message =
-    'not ready: store: the database account of the service lacks DELETE on plants, SELECT on tokens; grant it to this account';
+  const lacks = [
+    ...['idempotency_keys', 'plants'].flatMap((table) =>
+      ['DELETE', 'INSERT', 'SELECT', 'UPDATE'].map((action) => `${action} on ${table}`),
+    ),
+    'SELECT on tokens, UPDATE on tokens',
+  ];
+  const message = `not ready: store: the database account of the service lacks ${lacks.join(', ')}; grant it to this account`;
   const unready = await fetch(`${service.adminUrl}/ready`);
   assert.deepEqual([unready.status, await unready.json()], [503, { error: 50300, message }]);
   const metrics = async (): Promise<string> => (await fetch(`${service.adminUrl}/metrics`)).text();
   assert.match(await metrics(), /^plant_store_ready\{check="store"[^}]*\} 0$/m);
 
-  await run(url, `GRANT DELETE ON plants TO ${app}; GRANT SELECT ON tokens TO ${app}`);
+  await run(
+    url,
+    `GRANT DELETE, INSERT, SELECT, UPDATE ON idempotency_keys, plants TO ${app};
+     GRANT SELECT, UPDATE ON tokens TO ${app}`,
+  );
   assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
   assert.match(await metrics(), /^plant_store_ready\{check="store"[^}]*\} 1$/m);
 });

@@ -57,8 +57,13 @@ describe('a key of a table is missing, as after a restore without it', () => {
       for (const message of [damages[0] ?? '', text])
         assert.match(message, new RegExp(`unique index.* on ${key.replaceAll(/[()]/g, '[$&]')};`));
 
-      // Neither of these makes all values unique.
-      await execute(url, `CREATE INDEX ON ${key}; CREATE UNIQUE INDEX ON ${key} WHERE owner <> 'alice'`);
+      // None of these makes all values unique. The last is what a failed CREATE UNIQUE INDEX CONCURRENTLY leaves.
+      await execute(
+        url,
+        `CREATE INDEX ON ${key}; CREATE UNIQUE INDEX ON ${key} WHERE owner <> 'alice';
+         CREATE UNIQUE INDEX unfinished ON ${key};
+         UPDATE pg_index SET indisvalid = false WHERE indexrelid = 'unfinished'::regclass`,
+      );
       assert.equal((await state()).status, 503);
       await execute(url, `CREATE UNIQUE INDEX ON ${key}`);
       const { damages: none, status: ok } = await state();
@@ -141,8 +146,18 @@ describe('a part of the schema is missing or changed → `check` names it', () =
       'the trigger shorten on plants is not part of a store',
     ],
     [
+      `${NOTE}; CREATE TRIGGER keep BEFORE UPDATE ON tokens FOR EACH ROW EXECUTE FUNCTION note();
+       ALTER TABLE tokens ENABLE ALWAYS TRIGGER keep`,
+      'the trigger keep on tokens is not part of a store',
+    ],
+    [
       'CREATE RULE keep AS ON DELETE TO plants DO INSTEAD NOTHING',
       'the rule keep on plants is not part of a store',
+    ],
+    [
+      `CREATE RULE keep AS ON UPDATE TO tokens DO INSTEAD NOTHING;
+       ALTER TABLE tokens ENABLE ALWAYS RULE keep`,
+      'the rule keep on tokens is not part of a store',
     ],
   ] as const)
     test(`${expected[0].slice(0, 60)}, after ${change.trim().slice(0, 50)}`, async (t) => {
@@ -186,7 +201,8 @@ test('changes of the schema that do not change what is stored → sound', async 
      ${NOTE};
      CREATE TRIGGER truncated AFTER TRUNCATE ON plants EXECUTE FUNCTION note();
      CREATE TRIGGER disabled BEFORE INSERT ON plants FOR EACH ROW EXECUTE FUNCTION note();
-     ALTER TABLE plants DISABLE TRIGGER disabled;
+     CREATE RULE disabled AS ON INSERT TO plants DO INSTEAD NOTHING;
+     ALTER TABLE plants DISABLE TRIGGER disabled, DISABLE RULE disabled;
      CREATE TRIGGER other BEFORE INSERT ON notes FOR EACH ROW EXECUTE FUNCTION note()`,
   );
   assert.deepEqual(await faults(), []);

@@ -366,20 +366,24 @@ describe('a file that cannot be a store', () => {
     });
   }
 
-  test('file missing next to its write-ahead log → not opened, and the log is kept', async (t) => {
-    const file = await freshFile();
-    writeFileSync(`${file}-wal`, 'the last writes');
-    await assert.rejects(
-      open(t, file),
-      isNotOpened(
-        /is missing, but .*plants\.db-wal is there/,
-        /put that same file back/,
-        /backup .* first move .*-wal away/,
-      ),
-    );
-    assert.equal(readFileSync(`${file}-wal`, 'utf8'), 'the last writes');
-    assert.equal(existsSync(file), false);
-  });
+  for (const [what, ending] of [
+    ['write-ahead log', '-wal'],
+    ['rollback journal', '-journal'],
+  ] as const)
+    test(`file missing next to its ${what} → not opened, and ${ending} is kept`, async (t) => {
+      const file = await freshFile();
+      writeFileSync(`${file}${ending}`, 'the last writes');
+      await assert.rejects(
+        open(t, file),
+        isNotOpened(
+          new RegExp(`is missing, but .*plants\\.db${ending} is there`),
+          /put that same file back/,
+          new RegExp(`backup .* first move .*${ending} away`),
+        ),
+      );
+      assert.equal(readFileSync(`${file}${ending}`, 'utf8'), 'the last writes');
+      assert.equal(existsSync(file), false);
+    });
 
   test('dangling link to a file that is missing next to its log → not opened, and the log is kept', async (t) => {
     const [file, link] = [await freshFile(), await freshFile()];

@@ -7,7 +7,7 @@ import { connect as connectTls } from 'node:tls';
 import { fileURLToPath } from 'node:url';
 import { promisify } from 'node:util';
 import type { Setting } from '../../../src/config.ts';
-import { BODY_MEMORY_BYTES } from '../../../src/http/overload/body-memory.ts';
+import { BODY_MEMORY_BYTES, MIN_LARGEST_BODIES } from '../../../src/http/overload/body-memory.ts';
 import { BASE_PIECES, BYTES_PER_PIECE } from '../../../src/http/protocol/connection/message-framing.ts';
 import { UNCOUNTED_BYTES } from '../../../src/http/protocol/request-body.ts';
 import { openWire, type Wire } from '../../support/clients/raw-connection.ts';
@@ -142,6 +142,13 @@ describe('bodies that arrive in parts', () => {
     const wires = Array.from({ length: 3 }, () => begin('POST /plants', largest - 1_000));
     for (const wire of wires) wire.send(LAST);
     for (const wire of wires) assert.equal((await wire.answer())?.status, 200);
+  });
+
+  test('of nearly the max size, one after the other → their memory is free again, and all are accepted', async (t) => {
+    const largest = 8 * 1024 * 1024;
+    const { create } = await openSenders(t, { bodyLimit: String(largest) });
+    for (let number = 0; number < MIN_LARGEST_BODIES; number += 1)
+      assert.equal(await create(largest - 1_000), 200);
   });
 
   test('that no operation reads → not kept: any number of them', async (t) => {

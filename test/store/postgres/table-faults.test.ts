@@ -151,6 +151,11 @@ describe('a part of the schema is missing or changed → `check` names it', () =
       'the trigger keep on tokens is not part of a store',
     ],
     [
+      'ALTER TABLE plants DROP CONSTRAINT plants_pkey, ADD CONSTRAINT late UNIQUE (owner, id) DEFERRABLE',
+      'there is no valid unique index on plants (owner, id); without it, duplicates are stored. Run `CREATE UNIQUE INDEX ON …` for each, or restore the backup again completely',
+      'the unique index late on plants is not part of a store',
+    ],
+    [
       'CREATE RULE keep AS ON DELETE TO plants DO INSTEAD NOTHING',
       'the rule keep on plants is not part of a store',
     ],
@@ -159,6 +164,24 @@ describe('a part of the schema is missing or changed → `check` names it', () =
        ALTER TABLE tokens ENABLE ALWAYS RULE keep`,
       'the rule keep on tokens is not part of a store',
     ],
+    [
+      "ALTER TABLE plants ADD CHECK (name <> 'x')",
+      'the constraint plants_name_check on plants is not part of a store',
+    ],
+    [
+      `CREATE TABLE owners (name text PRIMARY KEY); ALTER TABLE plants ADD CONSTRAINT of_owner
+         FOREIGN KEY (owner) REFERENCES owners ON DELETE CASCADE`,
+      'the constraint of_owner on plants is not part of a store',
+    ],
+    [
+      `CREATE TABLE places (owner text, id bigint, CONSTRAINT of_plant FOREIGN KEY (owner, id) REFERENCES plants)`,
+      'the constraint of_plant on plants is not part of a store',
+    ],
+    [
+      'CREATE UNIQUE INDEX by_name ON plants (id, name)',
+      'the unique index by_name on plants is not part of a store',
+    ],
+    ['CREATE TABLE more () INHERITS (plants)', 'the child table more on plants is not part of a store'],
   ] as const)
     test(`${expected[0].slice(0, 60)}, after ${change.trim().slice(0, 50)}`, async (t) => {
       const { url, faults } = await openChecked(t);
@@ -196,8 +219,7 @@ test('changes of the schema that do not change what is stored → sound', async 
      CREATE INDEX ON plants (name); CREATE TABLE notes (id int); CREATE VIEW names AS SELECT name FROM plants;
      COMMENT ON TABLE plants IS 'plants';
      DROP INDEX idempotency_keys_by_age; CREATE INDEX by_age ON idempotency_keys (first_used_at DESC, owner);
-     CREATE TABLE owners (name text PRIMARY KEY);
-     ALTER TABLE plants ADD FOREIGN KEY (owner) REFERENCES owners;
+     CREATE UNIQUE INDEX ON plants (owner, id, name); CREATE UNIQUE INDEX ON tokens (owner, digest);
      ${NOTE};
      CREATE TRIGGER truncated AFTER TRUNCATE ON plants EXECUTE FUNCTION note();
      CREATE TRIGGER disabled BEFORE INSERT ON plants FOR EACH ROW EXECUTE FUNCTION note();
@@ -208,7 +230,7 @@ test('changes of the schema that do not change what is stored → sound', async 
   assert.deepEqual(await faults(), []);
 });
 
-test('plants in partitions → sound, and a trigger on the table is named', async (t) => {
+test('plants in partitions → sound, and what is wrong with the table or one of them is named', async (t) => {
   const { url, faults } = await openChecked(t);
   await execute(
     url,
@@ -220,7 +242,17 @@ test('plants in partitions → sound, and a trigger on the table is named', asyn
   assert.deepEqual(await faults(), []);
   await execute(
     url,
-    `${NOTE}; CREATE TRIGGER shorten BEFORE INSERT ON plants FOR EACH ROW EXECUTE FUNCTION note()`,
+    `${NOTE}; CREATE TRIGGER shorten BEFORE INSERT ON plants FOR EACH ROW EXECUTE FUNCTION note();
+     CREATE TRIGGER keep BEFORE DELETE ON plants_1 FOR EACH ROW EXECUTE FUNCTION note();
+     ALTER TABLE plants ADD CONSTRAINT short CHECK (length(name) < 9);
+     CREATE UNIQUE INDEX by_name ON plants_0 (name);
+     ALTER TABLE plants_1 SET UNLOGGED`,
   );
-  assert.deepEqual(await faults(), ['the trigger shorten on plants is not part of a store']);
+  assert.deepEqual(await faults(), [
+    'the constraint short on plants is not part of a store',
+    'the table plants_1 is unlogged, so a crash empties it: `ALTER TABLE plants_1 SET LOGGED;`',
+    'the trigger keep on plants_1 is not part of a store',
+    'the trigger shorten on plants is not part of a store',
+    'the unique index by_name on plants_0 is not part of a store',
+  ]);
 });

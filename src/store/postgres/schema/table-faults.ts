@@ -1,10 +1,11 @@
 // cspell:words relkind relpersistence attname atttypid atttypmod attnotnull atthasdef attidentity attgenerated attcollation
 // cspell:words attrelid attnum attisdropped collisdeterministic collname tgname tgrelid tgisinternal tgenabled tgtype rulename
-// cspell:words indrelid indisvalid indpred indexdef indexrelid
+// cspell:words indimmediate indrelid indisvalid indisunique indpred indexdef indexrelid conname conrelid confrelid contype coninhcount
+// cspell:words tgparentid inhrelid inhparent relispartition
 import { isOptionalField, plantFields } from '../../../plant.ts';
 import type { Row } from '../../rows.ts';
 import { type Connection, FIELD_TYPES } from '../statements.ts';
-import { MISSING_KEYS, withoutKeys } from './missing-keys.ts';
+import { INDEX_COLUMNS, KEYS, MISSING_KEYS, withoutKeys } from './missing-keys.ts';
 
 /** The columns of each table that the migrations create. */
 const TABLES: Readonly<Record<string, readonly string[]>> = {
@@ -40,39 +41,58 @@ const TABLES: Readonly<Record<string, readonly string[]>> = {
  * owners, keys or ids of tokens equal. A row without a value in a needed column is rejected.
  */
 const COLUMNS = `
-  SELECT relname AS of, relkind = 'v' AS is_view, relpersistence = 'u' AS is_unlogged, attname AS name,
-         concat(attname, ' ', trim('"' FROM format_type(atttypid, atttypmod)),
+  SELECT relname AS of, relkind = 'v' AS is_view, attname AS name,
+         pg_catalog.concat(attname, ' ', trim('"' FROM format_type(atttypid, atttypmod)),
                 CASE WHEN attname IN ('owner', 'key', 'id') AND NOT collisdeterministic THEN ' COLLATE ' || collname END,
                 CASE WHEN attnotnull THEN ' NOT NULL' END,
                 CASE WHEN attgenerated <> '' OR attidentity = 'a' THEN ' GENERATED ALWAYS' END) AS definition,
          attnotnull AND NOT atthasdef AND attidentity = '' AS is_needed
     FROM pg_attribute JOIN pg_class ON pg_class.oid = attrelid LEFT JOIN pg_collation ON pg_collation.oid = attcollation
-   WHERE attrelid IN (SELECT to_regclass(name) FROM unnest($1::text[]) AS name) AND attnum > 0 AND NOT attisdropped`;
+   WHERE attrelid IN (SELECT to_regclass(name) FROM pg_catalog.unnest($1::text[]) AS name) AND attnum > 0 AND NOT attisdropped`;
 
 /**
- * SQL of triggers and rules that can change what the service stores, and of the index by age if no valid one begins with its
- * column. Triggers for TRUNCATE cannot, such as those of Citus. Ignores views.
+ * SQL of what can change, reject or lose stored rows in the tables and their partitions: additions, and tables that are not
+ * logged; and of the index by age if no valid one begins with its column. Triggers for TRUNCATE cannot, such as those of Citus,
+ * nor unique indexes with all columns of a key, unless they are deferrable: ON CONFLICT fails with them. Ignores views.
  */
 const OTHER_FAULTS = `
-  WITH tables AS (SELECT oid, relname AS name FROM pg_class
-                   WHERE oid IN (SELECT to_regclass(name) FROM unnest($1::text[]) AS name) AND relkind <> 'v')
-  SELECT concat('the trigger ', tgname, ' on ', tables.name, ' is not part of a store') AS fault
-    FROM pg_trigger JOIN tables ON tables.oid = tgrelid
-   WHERE NOT tgisinternal AND tgenabled IN ('O', 'A') AND tgtype & 28 <> 0
+  WITH RECURSIVE roots AS (SELECT oid, relname AS name FROM pg_class
+                  WHERE oid IN (SELECT to_regclass(name) FROM pg_catalog.unnest($1::text[]) AS name) AND relkind <> 'v'),
+       tree AS (SELECT oid, name AS root FROM roots
+                 UNION SELECT inhrelid, root FROM tree JOIN pg_inherits ON inhparent = tree.oid),
+       tables AS (SELECT tree.oid, root, relname AS name, relpersistence FROM tree JOIN pg_class ON pg_class.oid = tree.oid),
+       additions AS (
+         SELECT 'trigger' AS kind, tgname AS name, tgrelid AS place FROM pg_trigger
+          WHERE NOT tgisinternal AND tgparentid = 0 AND tgenabled IN ('O', 'A') AND tgtype & 28 <> 0
+         UNION ALL
+         SELECT 'rule', rulename, ev_class FROM pg_rewrite WHERE ev_enabled IN ('O', 'A')
+         UNION ALL
+         SELECT 'constraint', conname, pg_catalog.unnest(ARRAY[conrelid, confrelid]) FROM pg_constraint
+          WHERE contype IN ('c', 'f', 'x') AND coninhcount = 0 AND conname <> 'idempotency_keys_outcome_check'
+         UNION ALL
+         SELECT 'unique index', indexes.relname, indrelid
+           FROM tables JOIN pg_index ON indrelid = tables.oid JOIN pg_class AS indexes ON indexes.oid = indexrelid
+          WHERE indisunique AND NOT (indimmediate AND EXISTS (
+            SELECT FROM ${KEYS} WHERE keys.of = tables.root AND string_to_array(keys.names, ', ') <@ ${INDEX_COLUMNS}))
+         UNION ALL
+         SELECT 'child table', relname, inhparent
+           FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid WHERE NOT relispartition)
+  SELECT pg_catalog.concat('the ', kind, ' ', additions.name, ' on ', tables.name, ' is not part of a store') AS fault
+    FROM additions JOIN tables ON tables.oid = additions.place
   UNION ALL
-  SELECT concat('the rule ', rulename, ' on ', tables.name, ' is not part of a store')
-    FROM pg_rewrite JOIN tables ON tables.oid = ev_class WHERE ev_enabled IN ('O', 'A')
+  SELECT pg_catalog.concat('the table ', name, ' is unlogged, so a crash empties it: \`ALTER TABLE ', name, ' SET LOGGED;\`')
+    FROM tables WHERE relpersistence = 'u'
   UNION ALL
   SELECT 'the index idempotency_keys_by_age is missing: \`CREATE INDEX idempotency_keys_by_age ON idempotency_keys (first_used_at);\`'
-    FROM tables
-   WHERE tables.name = 'idempotency_keys' AND 'first_used_at' <> ALL (ARRAY(
+    FROM roots
+   WHERE roots.name = 'idempotency_keys' AND 'first_used_at' <> ALL (ARRAY(
      SELECT trim('"' FROM pg_get_indexdef(indexrelid, 1, true)) FROM pg_index
-      WHERE indrelid = tables.oid AND indisvalid AND indpred IS NULL))
+      WHERE indrelid = roots.oid AND indisvalid AND indpred IS NULL))
    ORDER BY fault`;
 
 /**
  * Returns the faults of the tables of a store: a table, column, key or index of the migrations that is missing or differs, and
- * a trigger, rule or column that may change or reject what is stored. Other additions are harmless.
+ * an addition that may change, reject or lose what is stored. Other additions are harmless.
  */
 export async function findTableFaults(connection: Connection): Promise<readonly string[]> {
   const values = [Object.keys(TABLES)];
@@ -100,8 +120,5 @@ function faultsOfTable(table: string, rows: readonly Row[]): readonly string[] {
     if (definitions.get(name) === definition) return [];
     return [`the column ${table}.${name} differs from \`${definition}\``];
   });
-  const remedy = `ALTER TABLE ${table} SET LOGGED;`;
-  if (first.is_unlogged === true)
-    faults.push(`the table ${table} is unlogged, so a crash empties it: \`${remedy}\``);
   return [...faults, ...[...needed].map((name) => `the column ${table}.${name} is not part of a store`)];
 }

@@ -302,6 +302,3 @@ export const KEY_LIFETIME_MS = 24 * 60 * 60 * 1_000;
  * day fast for some time deletes no key that is valid once the clock is right.
  */
 export const KEY_DELETION_AGE_MS = 2 * KEY_LIFETIME_MS;
-
-/** Max expired idempotency keys that one statement deletes. Writes can run between two such statements. */
-export const EXPIRED_KEYS_AT_ONCE = 1_000;

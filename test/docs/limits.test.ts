@@ -66,6 +66,7 @@ import { DRAIN_MS, GRACE_MS, LAST_MS } from '../../src/server.ts';
 import { KEY_EXPIRY_INTERVAL_MS } from '../../src/store/expired-keys-timer.ts';
 import { MAX_BATCH, MAX_WAITING, OWNER_CHARACTERS } from '../../src/store/group-commit.ts';
 import { PER_OWNER_MS } from '../../src/store/postgres/commit.ts';
+import { EXPIRED_KEYS_AT_ONCE } from '../../src/store/postgres/expired-keys.ts';
 import {
   LOCK_TIMEOUT_MS as MIGRATION_LOCK_TIMEOUT_MS,
   TIMEOUT_MS as MIGRATION_TIMEOUT_MS,
@@ -78,8 +79,8 @@ import {
 } from '../../src/store/sqlite/connection.ts';
 import { MAX_PATH_BYTES } from '../../src/store/sqlite/errors.ts';
 import { LOCK_TIMEOUT_MS } from '../../src/store/sqlite/migrate.ts';
-import { REQUESTS_BETWEEN_CHECKPOINTS } from '../../src/store/sqlite/writer-thread.ts';
-import { EXPIRED_KEYS_AT_ONCE, KEY_DELETION_AGE_MS, KEY_LIFETIME_MS } from '../../src/store/store.ts';
+import { KEY_DELETION_MS, REQUESTS_BETWEEN_CHECKPOINTS } from '../../src/store/sqlite/writer-thread.ts';
+import { KEY_DELETION_AGE_MS, KEY_LIFETIME_MS } from '../../src/store/store.ts';
 import { DEFAULT_EXPIRES, LAST_USE_STEP_MS, TOKEN_NAME_RULE } from '../../src/token.ts';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
@@ -186,7 +187,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `The service retries every ${REQUESTS_BETWEEN_CHECKPOINTS} batches`,
     `its file is cut to ${LOG_LEFT_BYTES / MIB} MiB`,
     `\`operation\` is ${operations.map(({ operationId }) => code(operationId)).join(', ')}, \`openapi\``,
-    `expired keys, ${grouped(EXPIRED_KEYS_AT_ONCE)} at a time`,
+    `on PostgreSQL ${grouped(EXPIRED_KEYS_AT_ONCE)} at a time, on SQLite for ${KEY_DELETION_MS} ms at a time`,
     `waits up to ${CHECK_MS / SECOND_MS} s for a check. A check that takes longer goes on; until it ends, its previous result counts. After ${SILENT_MS / SECOND_MS} s it counts as failed`,
     `above ${grouped(MAX_WAITING)} a write gets 50301`,
     `\`--keep-alive-timeout\` (${numberOf('keepAliveTimeout') / SECOND_MS} s)`,

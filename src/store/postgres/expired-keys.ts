@@ -1,9 +1,11 @@
 import type { Row } from '../rows.ts';
-import { EXPIRED_KEYS_AT_ONCE } from '../store.ts';
 import type { Connections } from './connections.ts';
 import { retryConflicts } from './retry-conflicts.ts';
 import { type Connection, haveSameKey } from './statements.ts';
 import { inTransaction } from './transaction.ts';
+
+/** Max expired keys that one statement deletes. */
+export const EXPIRED_KEYS_AT_ONCE = 1_000;
 
 /**
  * Max keys deleted in one run if each owner has a separate statement. This limit is lower than

@@ -14,6 +14,7 @@ import { notOpened, reasonOf, type Severity, severityOf } from './errors.ts';
 import { migrateSqlite } from './migrate.ts';
 import { openReader } from './reader.ts';
 import { startWriter } from './writer-client.ts';
+import type { WriterReply } from './writer-thread.ts';
 
 /**
  * Opens the embedded engine: one connection on this thread for reads, and one on the writer thread for
@@ -68,9 +69,11 @@ export async function openSqlite(
 
   // Deletes expired keys in batches. Requests one batch at a time, so that writes can run in between.
   async function deleteExpiredKeys(): Promise<void> {
-    const reply = await writer.request({ kind: 'deleteExpiredKeys', now: now() });
-    if (reply.kind === 'failure') throw failureOf(reply);
-    if (reply.kind === 'deletedKeys' && reply.more) await deleteExpiredKeys();
+    let reply: WriterReply;
+    do {
+      reply = await writer.request({ kind: 'deleteExpiredKeys', now: now() });
+      if (reply.kind === 'failure') throw failureOf(reply);
+    } while (reply.kind === 'deletedKeys' && reply.more);
   }
 
   function failureOf({ severity, reason }: { readonly severity: Severity; readonly reason: string }): Error {

@@ -40,6 +40,9 @@ const MAX_NAME_BYTES = 255 - '-journal'.length;
 
 const CHECK_DISK = 'check the disk, and the log of the kernel';
 
+/** Codes of the file system for a file that this user may not write. EPERM: it is immutable. */
+const FORBIDDEN = ['EACCES', 'EPERM', 'EROFS'];
+
 const MUST_BE_WRITABLE = 'the file and its folder must be writable by this user';
 
 /** Causes and remedies that SQLite's message does not name, by extended or primary result code. */
@@ -120,7 +123,7 @@ export function isTooBig(error: unknown): boolean {
  * these files even for reads.
  */
 export function isForbidden(error: unknown): boolean {
-  return hasCode(error, [SQLITE_CANTOPEN, SQLITE_READONLY]) || ['EACCES', 'EROFS'].includes(codeOf(error));
+  return hasCode(error, [SQLITE_CANTOPEN, SQLITE_READONLY]) || FORBIDDEN.includes(codeOf(error));
 }
 
 /** True if SQLite reports the error. */
@@ -196,7 +199,7 @@ export function notOpened(file: string, error: unknown): StoreNotOpened {
   const need =
     hasCode(cause, [SQLITE_CANTOPEN]) || codeOf(cause) === 'EIO'
       ? `: ${CHECK_DISK}`
-      : ['EACCES', 'EROFS'].includes(codeOf(cause))
+      : FORBIDDEN.includes(codeOf(cause))
         ? `; ${MUST_BE_WRITABLE}`
         : '';
   return new StoreNotOpened(

@@ -57,12 +57,13 @@ const SMALLEST_VALUE_LIMIT = 64 * 1024;
  * has large plants, it is read again row by row.
  */
 export function preparePages(db: DatabaseSync) {
-  // Finds the last id first: SQLite would copy the columns of a subquery row by row. The primary key, the only index, gives
-  // the order; another row count means damage. `group_concat` bounds memory at each row, `json_group_array` at the end.
+  // Finds the last id first: SQLite would copy the columns of a subquery row by row. The primary key gives the order, which
+  // an added index could reverse; another row count means damage. `group_concat` bounds memory at each row, `json_group_array` at the end.
   const whole = db.prepare(
     `SELECT (SELECT CASE WHEN last IS NULL OR count(*) = ?4
                     THEN '[' || coalesce(group_concat(${SHORT_PLANT}), '') || ']' END
-               FROM plants WHERE owner = ?1 AND id BETWEEN ?2 AND coalesce(last, ?3)) AS json, last, more
+               FROM plants INDEXED BY sqlite_autoindex_plants_1
+              WHERE owner = ?1 AND id BETWEEN ?2 AND coalesce(last, ?3)) AS json, last, more
        FROM (SELECT min(id) AS last, count(*) > 1 AS more
                FROM (SELECT id FROM plants WHERE owner = ?1 AND id BETWEEN ?2 AND ?3
                       ORDER BY id LIMIT 2 OFFSET ?4 - 1))`,

@@ -13,18 +13,24 @@ interface SchemaObject {
 
 /**
  * Returns the faults in the schema of a store: a table, index or trigger of its migrations that is missing or differs, and
- * any other trigger, which may change what is stored. Other additions are harmless. Returns none for another version.
+ * any other trigger or unique index, which may change or reject what is stored. Other additions are harmless. Returns none for another version.
  */
 export function schemaFaults(db: DatabaseSync): readonly string[] {
   if (isOtherVersion(db)) return [];
-  const known = new Set(expectedObjects().map(({ label }) => label));
-  const others = objectsOf(db).filter(({ label }) => label.startsWith('trigger ') && !known.has(label));
+  const expected = expectedObjects();
+  const known = new Set(expected.map(({ label }) => label));
+  const tables = new Set(expected.map(({ table }) => table));
+  const others = objectsOf(db).filter(
+    ({ label, table, sql }) =>
+      !known.has(label) &&
+      (label.startsWith('trigger ') || (tables.has(table) && /^CREATE UNIQUE /i.test(sql))),
+  );
   return [...changedObjects(db), ...others.map(({ label }) => `the ${label} is not part of a store`)];
 }
 
 /**
  * Throws StoreNotOpened if a part of the schema is missing or differs: a write could then damage other plants. Compares only
- * `table` and its indexes, if given. Accepts an additional trigger.
+ * `table` and its indexes, if given. Accepts an additional trigger or index.
  */
 export function rejectChangedSchema(db: DatabaseSync, file: string, table?: string): void {
   if (isOtherVersion(db)) return;

@@ -2,13 +2,7 @@ import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
 import { parentPort, workerData } from 'node:worker_threads';
 import { LAST_USE_STEP_MS } from '../../token.ts';
 import { charactersIn, toReplay } from '../rows.ts';
-import {
-  EXPIRED_KEYS_AT_ONCE,
-  KEY_DELETION_AGE_MS,
-  KEY_LIFETIME_MS,
-  type Outcome,
-  type Write,
-} from '../store.ts';
+import { KEY_DELETION_AGE_MS, KEY_LIFETIME_MS, type Outcome, type Write } from '../store.ts';
 import {
   CHARACTERS_BETWEEN_CHECKPOINTS,
   inTransaction,
@@ -50,14 +44,19 @@ export const REQUESTS_BETWEEN_CHECKPOINTS = 64;
 /** Milliseconds after which the writer looks again whether its log was replaced. */
 const LOG_CHECK_MS = 1_000;
 
+/** Milliseconds for which expired keys are deleted at once. Writes wait for the end, and for the commit. */
+export const KEY_DELETION_MS = 2;
+/** Max expired keys that one statement deletes, a part of these milliseconds. */
+const KEYS_IN_STATEMENT = 50;
+
 if (parentPort !== null) serve(parentPort, String(workerData));
 
 function serve(port: NonNullable<typeof parentPort>, file: string): void {
   const db = openForWriting(file);
   const apply = createApply(db);
-  const deleteExpiredKeys = db.prepare(
+  const deleteSomeKeys = db.prepare(
     `DELETE FROM idempotency_keys WHERE (owner, key) IN
-       (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= ? LIMIT ${EXPIRED_KEYS_AT_ONCE})`,
+       (SELECT owner, key FROM idempotency_keys WHERE first_used_at <= ? LIMIT ${KEYS_IN_STATEMENT})`,
   );
   const files = watchFileIdentity(file, LOG_CHECK_MS);
   let requests = 0;
@@ -95,15 +94,21 @@ function serve(port: NonNullable<typeof parentPort>, file: string): void {
           : { kind: 'failure', severity: 'fatal', reason };
       }
       case 'deleteExpiredKeys':
-        return {
-          kind: 'deletedKeys',
-          more: changesOf(deleteExpiredKeys, request.now - KEY_DELETION_AGE_MS) === EXPIRED_KEYS_AT_ONCE,
-        };
+        return { kind: 'deletedKeys', more: inTransaction(db, () => deleteKeys(request.now)) };
       case 'close':
         emptyLog();
         db.close();
         return { kind: 'closed' };
     }
+  }
+
+  /** Deletes expired keys. Returns whether there may be more. */
+  function deleteKeys(now: number): boolean {
+    const end = performance.now() + KEY_DELETION_MS;
+    let deleted: number;
+    do deleted = changesOf(deleteSomeKeys, now - KEY_DELETION_AGE_MS);
+    while (deleted === KEYS_IN_STATEMENT && performance.now() < end);
+    return deleted === KEYS_IN_STATEMENT;
   }
 
   // Runs a checkpoint after the reply is sent, so that the request does not wait for it. After a transient

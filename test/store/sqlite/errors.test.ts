@@ -2,7 +2,7 @@ import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { test } from 'node:test';
 import { promisify } from 'node:util';
-import { type Severity, severityOf } from '../../../src/store/sqlite/errors.ts';
+import { isForbidden, notOpened, type Severity, severityOf } from '../../../src/store/sqlite/errors.ts';
 
 /** Result codes of SQLite (https://sqlite.org/rescode.html); an extended one has its primary code in the low byte. */
 const cases: readonly (readonly [string, number, Severity])[] = [
@@ -49,6 +49,14 @@ for (const [name, errcode, severity] of cases)
 test('an error that is not of SQLite → rejected', () => {
   for (const error of [new Error('failed'), Object.assign(new Error('failed'), { errcode: '10' }), undefined])
     assert.equal(severityOf(error), 'rejected');
+});
+
+test('file that may not be written, also an immutable one → the message says so', () => {
+  for (const code of ['EACCES', 'EPERM', 'EROFS']) {
+    const error = Object.assign(new Error(`${code}: access 'plants.db'`), { code, syscall: 'access' });
+    assert.match(notOpened('plants.db', error).message, /must be writable by this user$/);
+    assert.ok(isForbidden(error));
+  }
 });
 
 test('thread that lacks open files → the message names their limit', async () => {

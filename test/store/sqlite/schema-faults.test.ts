@@ -5,7 +5,7 @@ import { backUpStore, openBulk, openStore } from '../../../src/store/open-engine
 import { StoreNotOpened } from '../../../src/store/store.ts';
 import { connections, execute, sqlite } from '../../support/engines.ts';
 import { plantRow } from '../../support/plants.ts';
-import { create, prepare } from '../../support/store-setup.ts';
+import { create, namesOf, prepare } from '../../support/store-setup.ts';
 import { createTokenIn } from '../../support/tokens.ts';
 
 /** A closed store with a short and a large plant. */
@@ -103,25 +103,34 @@ for (const { dropped, isRejected } of [
     assert.equal(await store.write({ kind: 'revokeToken', id: token.id, at: Date.now() }), 'done');
   });
 
-test('additions that do not change what is stored → sound', async (t) => {
+test('additions that do not change what is stored → sound, and lists stay in order', async (t) => {
   const { url } = await closedStore(t);
   await execute(
     url,
     `CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY); CREATE VIEW names AS SELECT name FROM plants;
-     CREATE INDEX plants_by_name ON plants (name); ANALYZE`,
+     CREATE INDEX plants_by_name ON plants (name);
+     CREATE INDEX reversed ON plants (owner, id DESC, name, tag, large_id); ANALYZE`,
   );
   const bulk = await openedBulk(t, url);
   assert.deepEqual(await bulk.inspect(), { damages: [] });
+  const store = await openService(url);
+  t.after(() => store.close());
+  for (const id of [5n, 4n, 3n]) await store.write(create(id, { name: `plant ${id}` }));
+  assert.deepEqual(await namesOf(store, 'alice', { from: 3n, to: 9n }), ['plant 3', 'plant 4', 'plant 5']);
 });
 
-test('an additional trigger → named by `check`, and the service starts', async (t) => {
+test('an additional trigger or unique index → named by `check`, and the service starts', async (t) => {
   const { url } = await closedStore(t);
   await execute(
     url,
-    'CREATE TRIGGER shorten AFTER INSERT ON plants BEGIN UPDATE plants SET tag = NULL WHERE id = NEW.id; END',
+    `CREATE TRIGGER shorten AFTER INSERT ON plants BEGIN UPDATE plants SET tag = NULL WHERE id = NEW.id; END;
+     create unique index one_name ON plants (owner, name);
+     CREATE TABLE notes (id INTEGER PRIMARY KEY, note TEXT); CREATE UNIQUE INDEX one_note ON notes (note)`,
   );
   const bulk = await openedBulk(t, url);
-  assert.deepEqual(await bulk.inspect(), { damages: ['the trigger shorten is not part of a store'] });
+  assert.deepEqual(await bulk.inspect(), {
+    damages: ['the trigger shorten is not part of a store', 'the index one_name is not part of a store'],
+  });
   const service = await openService(url);
   await service.close();
 });

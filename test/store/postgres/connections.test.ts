@@ -357,6 +357,19 @@ describe('two hosts accept writes', () => {
     assert.equal(sent(), 0);
   });
 
+  test('all sessions of the first became read-only, as at a switchover → one error, then the other host', async (t) => {
+    const { connections, sent } = await openTwo(t, { poolSize: 2 });
+    const demote = { text: 'SET default_transaction_read_only = on' };
+    const write = { text: 'CREATE TABLE written ()' };
+    await connections.use(async (connection) => {
+      await connection.query(demote);
+      await connections.query(demote);
+    });
+    await assert.rejects(connections.query(write), { code: '25006' });
+    await connections.query(write);
+    assert.ok(sent() > 0);
+  });
+
   test('all connections to the first are in use for more than a share of the wait → statements wait', async (t) => {
     const { connections, sent } = await openTwo(t);
     let waiting: Promise<number> | undefined;

@@ -261,7 +261,7 @@ describe('check on an embedded store', TOGETHER, () => {
     assert.ok(found.stdout.includes(`${plant}: it has fields next to its row in large_plants\n`));
     assert.match(
       found.stdout,
-      /belongs to no plant: 6\. If its plant was deleted: `DELETE FROM large_plants WHERE /,
+      /belongs to no plant: 6\. If its plant was deleted: `DELETE FROM large_plants WHERE large_id = 6;`/,
     );
   });
 

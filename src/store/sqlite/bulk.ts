@@ -157,7 +157,7 @@ function contentsOf(db: DatabaseSync, file: string): Contents {
 }
 
 function movedError(file: string, reason: string): StoreUnavailable {
-  return new StoreUnavailable(`the store ${file} failed: ${reason}, and earlier ones may be gone from it`);
+  return new StoreUnavailable(`the store ${file} failed: ${reason}`);
 }
 
 interface Writing {

@@ -19,9 +19,6 @@ const HAS_FIELD = plantFields
   .map((field) => (isOptionalField(field) ? `${field} IS NOT NULL` : `${field} <> ''`))
   .join(' OR ');
 
-const WITHOUT_PLANT =
-  'FROM large_plants WHERE large_id NOT IN (SELECT large_id FROM plants WHERE large_id IS NOT NULL)';
-
 /**
  * Returns inconsistencies: a large plant without its JSON, one that also has fields in `plants`, JSON without a plant.
  */
@@ -33,7 +30,9 @@ export function inspectLargePlants(db: DatabaseSync): readonly string[] {
   plants.setReadBigInts(true);
   const doubled = db.prepare(`SELECT owner, id FROM plants WHERE large_id IS NOT NULL AND (${HAS_FIELD})`);
   doubled.setReadBigInts(true);
-  const rows = db.prepare(`SELECT large_id ${WITHOUT_PLANT}`);
+  const rows = db.prepare(
+    'SELECT large_id FROM large_plants WHERE large_id NOT IN (SELECT large_id FROM plants WHERE large_id IS NOT NULL)',
+  );
   return [
     ...plants.all().map(({ owner, id }) => `the plant ${id} of ${owner}: its row in large_plants is missing`),
     ...doubled
@@ -43,7 +42,7 @@ export function inspectLargePlants(db: DatabaseSync): readonly string[] {
       .all()
       .map(
         ({ large_id }) =>
-          `large_plants has a row that belongs to no plant: ${large_id}. If its plant was deleted: \`DELETE ${WITHOUT_PLANT};\``,
+          `large_plants has a row that belongs to no plant: ${large_id}. If its plant was deleted: \`DELETE FROM large_plants WHERE large_id = ${large_id};\``,
       ),
   ];
 }

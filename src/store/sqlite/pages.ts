@@ -57,8 +57,8 @@ const SMALLEST_VALUE_LIMIT = 64 * 1024;
  * has large plants, it is read again row by row.
  */
 export function preparePages(db: DatabaseSync) {
-  // Finds the last id first: SQLite would copy the columns of a subquery row by row. The primary key gives the order, which
-  // an added index could reverse; another row count means damage. `group_concat` bounds memory at each row, `json_group_array` at the end.
+  // Finds the last id first: SQLite would copy the columns of a subquery row by row. The primary key gives the order, an added
+  // index could reverse it; another row count means damage. `json_group_array` would bound memory only at the end.
   const whole = db.prepare(
     `SELECT (SELECT CASE WHEN last IS NULL OR count(*) = ?4
                     THEN '[' || coalesce(group_concat(${SHORT_PLANT}), '') || ']' END

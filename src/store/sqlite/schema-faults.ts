@@ -11,21 +11,44 @@ interface SchemaObject {
   readonly sql: string;
 }
 
+/** A unique index, also one that belongs to the definition of its table. Its expressions are no columns. */
+interface UniqueIndex {
+  readonly name: string;
+  readonly table: string;
+  readonly columns: readonly string[];
+}
+
+interface Schema {
+  readonly objects: readonly SchemaObject[];
+  readonly uniqueIndexes: readonly UniqueIndex[];
+}
+
 /**
  * Returns the faults in the schema of a store: a table, index or trigger of its migrations that is missing or differs, and
- * any other trigger or unique index, which may change or reject what is stored. Other additions are harmless. Returns none for another version.
+ * any other trigger or unique index, which may change or reject what is stored. A unique index with all columns of a key and
+ * other additions are harmless. Returns none for another version.
  */
 export function schemaFaults(db: DatabaseSync): readonly string[] {
   if (isOtherVersion(db)) return [];
-  const expected = expectedObjects();
-  const known = new Set(expected.map(({ label }) => label));
-  const tables = new Set(expected.map(({ table }) => table));
-  const others = objectsOf(db).filter(
-    ({ label, table, sql }) =>
-      !known.has(label) &&
-      (label.startsWith('trigger ') || (tables.has(table) && /^CREATE UNIQUE /i.test(sql))),
-  );
-  return [...changedObjects(db), ...others.map(({ label }) => `the ${label} is not part of a store`)];
+  const expected = expectedSchema();
+  const known = new Set(expected.objects.map(({ label }) => label));
+  const triggers = objectsOf(db)
+    .map(({ label }) => label)
+    .filter((label) => label.startsWith('trigger ') && !known.has(label));
+  // An index of the definition of a table makes that table differ.
+  const indexes = uniqueIndexesOf(db)
+    .filter((index) => !index.name.startsWith('sqlite_') && canReject(index, expected.uniqueIndexes))
+    .map(({ name }) => `unique index ${name}`);
+  return [
+    ...changedObjects(db, expected.objects),
+    ...[...triggers, ...indexes].map((label) => `the ${label} is not part of a store`),
+  ];
+}
+
+/** True for a unique index on a table of the store that has all columns of no key of this table. */
+function canReject({ table, columns }: UniqueIndex, known: readonly UniqueIndex[]): boolean {
+  const keys = known.filter((key) => key.table === table);
+  return keys.length > 0 && !keys.some((key) => key.columns.every((column) => columns.includes(column)));
 }
 
 /**
@@ -34,7 +57,7 @@ export function schemaFaults(db: DatabaseSync): readonly string[] {
  */
 export function rejectChangedSchema(db: DatabaseSync, file: string, table?: string): void {
   if (isOtherVersion(db)) return;
-  const [fault] = changedObjects(db, table);
+  const [fault] = changedObjects(db, expectedSchema().objects, table);
   if (fault !== undefined)
     throw new StoreNotOpened(
       `cannot write to the store ${file}: ${fault}; see \`plant-store check\`, and repair it or restore a backup`,
@@ -45,9 +68,13 @@ function isOtherVersion(db: DatabaseSync): boolean {
   return whyOtherVersion(SQLITE_MIGRATIONS, appliedMigrations(db)) !== undefined;
 }
 
-function changedObjects(db: DatabaseSync, table?: string): readonly string[] {
+function changedObjects(
+  db: DatabaseSync,
+  expectedObjects: readonly SchemaObject[],
+  table?: string,
+): readonly string[] {
   const found = new Map(objectsOf(db).map((object) => [object.label, object]));
-  return expectedObjects().flatMap((expected) => {
+  return expectedObjects.flatMap((expected) => {
     if (table !== undefined && expected.table !== table) return [];
     const object = found.get(expected.label);
     const shown = expected.sql === '' ? '' : ` \`${expected.sql.replaceAll(/\s+/g, ' ')};\``;
@@ -62,14 +89,14 @@ function isSame(one: SchemaObject, other: SchemaObject): boolean {
   return first === second;
 }
 
-/** Returns the objects that the migrations create, from a database in memory. */
-function expectedObjects(): readonly SchemaObject[] {
+/** Returns the schema that the migrations create, from a database in memory. */
+function expectedSchema(): Schema {
   const db = new DatabaseSync(':memory:');
   try {
     db.exec(CREATE_MIGRATIONS);
     for (const name of missingMigrations(SQLITE_MIGRATIONS, []))
       db.exec(readPackagedFile(`${SQLITE_MIGRATIONS}${name}`).toString());
-    return objectsOf(db);
+    return { objects: objectsOf(db), uniqueIndexes: uniqueIndexesOf(db) };
   } finally {
     db.close();
   }
@@ -83,5 +110,20 @@ function objectsOf(db: DatabaseSync): readonly SchemaObject[] {
       label: `${type} ${name}`,
       table: String(table),
       sql: String(sql ?? ''),
+    }));
+}
+
+function uniqueIndexesOf(db: DatabaseSync): readonly UniqueIndex[] {
+  return db
+    .prepare(
+      `SELECT list.name AS name, tables.name AS of, coalesce(group_concat(info.name), '') AS columns
+         FROM sqlite_schema AS tables, pragma_index_list(tables.name) AS list, pragma_index_info(list.name) AS info
+        WHERE tables.type = 'table' AND list."unique" GROUP BY list.name, tables.name`,
+    )
+    .all()
+    .map(({ name, of, columns }) => ({
+      name: String(name),
+      table: String(of),
+      columns: String(columns).split(','),
     }));
 }

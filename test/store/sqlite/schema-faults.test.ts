@@ -109,6 +109,7 @@ test('additions that do not change what is stored → sound, and lists stay in o
     url,
     `CREATE TABLE _litestream_seq (id INTEGER PRIMARY KEY); CREATE VIEW names AS SELECT name FROM plants;
      CREATE INDEX plants_by_name ON plants (name);
+     CREATE UNIQUE INDEX one_plant ON plants (owner, id, name); CREATE UNIQUE INDEX one_digest ON tokens (digest);
      CREATE INDEX reversed ON plants (owner, id DESC, name, tag, large_id); ANALYZE`,
   );
   const bulk = await openedBulk(t, url);
@@ -124,12 +125,16 @@ test('an additional trigger or unique index → named by `check`, and the servic
   await execute(
     url,
     `CREATE TRIGGER shorten AFTER INSERT ON plants BEGIN UPDATE plants SET tag = NULL WHERE id = NEW.id; END;
-     create unique index one_name ON plants (owner, name);
+     CREATE UNIQUE INDEX one_name ON plants (owner, name); CREATE UNIQUE INDEX one_case ON plants (lower(name));
      CREATE TABLE notes (id INTEGER PRIMARY KEY, note TEXT); CREATE UNIQUE INDEX one_note ON notes (note)`,
   );
   const bulk = await openedBulk(t, url);
   assert.deepEqual(await bulk.inspect(), {
-    damages: ['the trigger shorten is not part of a store', 'the index one_name is not part of a store'],
+    damages: [
+      'the trigger shorten is not part of a store',
+      'the unique index one_case is not part of a store',
+      'the unique index one_name is not part of a store',
+    ],
   });
   const service = await openService(url);
   await service.close();

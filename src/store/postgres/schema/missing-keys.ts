@@ -1,4 +1,4 @@
-// cspell:words relkind indisunique indisvalid indimmediate indpred indexdef indexrelid indnkeyatts
+// cspell:words relkind indisunique indisvalid indpred indexdef indexrelid indnkeyatts
 
 /** SQL of the table (`of`) and columns (`names`) of each key that the store relies on. */
 export const KEYS = `(VALUES ('plants', 'owner, id'), ('idempotency_keys', 'owner, key'),
@@ -10,7 +10,7 @@ export const INDEX_COLUMNS = `ARRAY(SELECT trim('"' FROM pg_get_indexdef(indexre
 
 /**
  * SQL of the keys that the store relies on and its tables lack, as `table (columns)`. NULL if there are all. Ignores views, and
- * tables that are missing. ON CONFLICT needs a key that is not deferrable. With NOT EXISTS, the server would read all of pg_index, also the indexes of other tables.
+ * tables that are missing. With NOT EXISTS, the server would read all of pg_index, also the indexes of other tables.
  */
 export const MISSING_KEYS = `(
   SELECT string_agg(keys.of || ' (' || keys.names || ')', ', ' ORDER BY keys.of, keys.names)
@@ -19,7 +19,7 @@ export const MISSING_KEYS = `(
      AND keys.names <> ALL (ARRAY(
        SELECT pg_catalog.array_to_string(${INDEX_COLUMNS}, ', ')
          FROM pg_index
-        WHERE indrelid = to_regclass(keys.of) AND indisunique AND indisvalid AND indimmediate AND indpred IS NULL)))`;
+        WHERE indrelid = to_regclass(keys.of) AND indisunique AND indisvalid AND indpred IS NULL)))`;
 
 /** Message about missing keys. `keys` is a value of MISSING_KEYS. */
 export function withoutKeys(keys: string): string {

@@ -1,7 +1,7 @@
 // cspell:words relkind relpersistence attname atttypid atttypmod attnotnull atthasdef attidentity attgenerated attcollation
 // cspell:words attrelid attnum attisdropped collisdeterministic collname tgname tgrelid tgisinternal tgenabled tgtype rulename
 // cspell:words indimmediate indrelid indisvalid indisunique indpred indexdef indexrelid conname conrelid confrelid contype coninhcount
-// cspell:words tgparentid inhrelid inhparent relispartition
+// cspell:words constraintdef tgparentid inhrelid inhparent relispartition
 import { isOptionalField, plantFields } from '../../../plant.ts';
 import type { Row } from '../../rows.ts';
 import { type Connection, FIELD_TYPES } from '../statements.ts';
@@ -53,7 +53,7 @@ const COLUMNS = `
 /**
  * SQL of what can change, reject or lose stored rows in the tables and their partitions: additions, and tables that are not
  * logged; and of the index by age if no valid one begins with its column. Triggers for TRUNCATE cannot, such as those of Citus,
- * nor unique indexes with all columns of a key, unless they are deferrable: ON CONFLICT fails with them. Ignores views.
+ * nor unique indexes with all columns of a key, unless ON CONFLICT fails because they are deferrable. Ignores views.
  */
 const OTHER_FAULTS = `
   WITH RECURSIVE roots AS (SELECT oid, relname AS name FROM pg_class
@@ -67,20 +67,23 @@ const OTHER_FAULTS = `
          UNION ALL
          SELECT 'rule', rulename, ev_class FROM pg_rewrite WHERE ev_enabled IN ('O', 'A')
          UNION ALL
-         SELECT 'constraint', conname, pg_catalog.unnest(ARRAY[conrelid, confrelid]) FROM pg_constraint
-          WHERE contype IN ('c', 'f', 'x') AND coninhcount = 0 AND conname <> 'idempotency_keys_outcome_check'
+         SELECT 'constraint', conname, place
+           FROM pg_constraint, pg_catalog.unnest(ARRAY[conrelid, confrelid]) AS place
+          WHERE contype IN ('c', 'f', 'x') AND coninhcount = 0
+            AND NOT (place IN (SELECT oid FROM tables WHERE root = 'idempotency_keys')
+                     AND pg_get_constraintdef(oid) ~ '^CHECK .*outcome.*''created''.*''idTaken''')
          UNION ALL
-         SELECT 'unique index', indexes.relname, indrelid
+         SELECT CASE WHEN indimmediate THEN 'unique index' ELSE 'deferrable unique index' END, indexes.relname, indrelid
            FROM tables JOIN pg_index ON indrelid = tables.oid JOIN pg_class AS indexes ON indexes.oid = indexrelid
-          WHERE indisunique AND NOT (indimmediate AND EXISTS (
+          WHERE indisunique AND NOT ((indimmediate OR root = 'tokens') AND EXISTS (
             SELECT FROM ${KEYS} WHERE keys.of = tables.root AND string_to_array(keys.names, ', ') <@ ${INDEX_COLUMNS}))
          UNION ALL
          SELECT 'child table', relname, inhparent
            FROM pg_inherits JOIN pg_class ON pg_class.oid = inhrelid WHERE NOT relispartition)
-  SELECT pg_catalog.concat('the ', kind, ' ', additions.name, ' on ', tables.name, ' is not part of a store') AS fault
+  SELECT DISTINCT pg_catalog.concat('the ', kind, ' ', additions.name, ' on ', tables.name, ' is not part of a store') AS fault
     FROM additions JOIN tables ON tables.oid = additions.place
   UNION ALL
-  SELECT pg_catalog.concat('the table ', name, ' is unlogged, so a crash empties it: \`ALTER TABLE ', name, ' SET LOGGED;\`')
+  SELECT pg_catalog.concat('the table ', name, ' is unlogged, so a crash empties it: \`ALTER TABLE ', oid::regclass, ' SET LOGGED;\`')
     FROM tables WHERE relpersistence = 'u'
   UNION ALL
   SELECT 'the index idempotency_keys_by_age is missing: \`CREATE INDEX idempotency_keys_by_age ON idempotency_keys (first_used_at);\`'

@@ -13,8 +13,9 @@ const leftOpen = new Set<DatabaseSync>();
 
 /**
  * Copies what it can of the log into the database file that a connection has opened. Does nothing if that file was
- * replaced: another process may use the log for the new file, which would then never get its writes. Does nothing either if
- * the index of the log was: it may show the wrong part of the log. Returns true if the file holds all of the log.
+ * replaced: another process may use the log for the new file, which would then never get its writes. Does nothing if the
+ * index of the log was moved, removed or replaced: another process may have begun the log again since. Returns true if the
+ * file holds all of the log.
  */
 export function checkpoint(db: DatabaseSync, { lostDatabase, whyIndexMoved }: FileIdentity): boolean {
   if (lostDatabase() === 'replaced' || whyIndexMoved() !== undefined) return false;
@@ -49,8 +50,8 @@ export function closeStore(db: DatabaseSync, files: FileIdentity): LogLeft | und
 }
 
 /**
- * Ends the process without closing a connection whose index of the log is no longer at its path: SQLite would copy the log
- * by this index into the file, and remove the log. The end closes no connection if it is immediate.
+ * Keeps a connection open whose index of the log is no longer at its path: at the close, SQLite would copy the log by this
+ * index into the file, and remove the log. Node closes open connections at its usual end, but not in `process.exit`.
  */
 function leaveOpen(db: DatabaseSync): void {
   if (leftOpen.size === 0) process.once('exit', () => process.exit());

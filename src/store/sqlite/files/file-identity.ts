@@ -43,10 +43,10 @@ export function watchFileIdentity(file: string, logCheckMs: number): FileIdentit
     try {
       const found = inodeOf(index);
       indexIno ??= found;
-      // A log that was moved too is not that of the other process.
+      // If the log was moved too, another process makes a new one. The two then share no log.
       return indexIno === found || inodeOf(log) !== logIno
         ? undefined
-        : `${index} ${MOVED}, so a write could overwrite those of other processes`;
+        : `${index} ${MOVED}; nothing is lost, but a write could now overwrite those of other processes`;
     } catch {
       return undefined;
     }
@@ -96,5 +96,5 @@ export function rememberFile(file: string): (path: string) => boolean {
 }
 
 export function describeMoved(file: string): string {
-  return `${file} ${MOVED}, so writes no longer reach that path`;
+  return `${file} ${MOVED}, so writes no longer reach that path, and earlier ones may be gone from it`;
 }

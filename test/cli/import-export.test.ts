@@ -271,7 +271,8 @@ describe('export', TOGETHER, () => {
     assert.equal(existsSync(file('plants.csv.partial')), false);
   });
 
-  it('name taken by another process while the export runs → fails, and keeps the file of that process', async (t) => {
+  /** Calls `work` when an export to plants.csv has made its unfinished file and waits for a lock. Resolves to its end. */
+  async function exportAround(t: TestContext, work: (file: (name: string) => string) => Promise<unknown>) {
     const { run, url, file } = await prepare(t, postgres);
     await run(['import', 'alice', EXAMPLE]);
     const other = new pg.Client({ connectionString: url });
@@ -280,36 +281,30 @@ describe('export', TOGETHER, () => {
       await other.query('BEGIN; LOCK TABLE plants IN ACCESS EXCLUSIVE MODE');
       const exported = run(['export', 'alice', file('plants.csv')]);
       await until(() => existsSync(file('plants.csv.partial')));
-      await writeFile(file('plants.csv'), 'of another process');
+      await work(file);
       await other.query('ROLLBACK');
-      assertFails(await exported, /plants\.csv already exists; choose another name/);
+      return { file, exported: await exported };
     } finally {
       await other.end();
     }
+  }
+
+  it('name taken by another process while the export runs → fails, and keeps the file of that process', async (t) => {
+    const { file, exported } = await exportAround(t, (file) =>
+      writeFile(file('plants.csv'), 'of another process'),
+    );
+    assertFails(exported, /plants\.csv already exists; choose another name/);
     assert.equal(await readFile(file('plants.csv'), 'utf8'), 'of another process');
     assert.equal(existsSync(file('plants.csv.partial')), false);
   });
 
   it('unfinished file replaced by a link meanwhile → fails, and writes plants nowhere', async (t) => {
-    const { run, url, file } = await prepare(t, postgres);
-    await run(['import', 'alice', EXAMPLE]);
-    await writeFile(file('victim'), 'before');
-    const other = new pg.Client({ connectionString: url });
-    await other.connect();
-    try {
-      await other.query('BEGIN; LOCK TABLE plants IN ACCESS EXCLUSIVE MODE');
-      const exported = run(['export', 'alice', file('plants.csv')]);
-      await until(() => existsSync(file('plants.csv.partial')));
+    const { file, exported } = await exportAround(t, async (file) => {
+      await writeFile(file('victim'), 'before');
       await rename(file('plants.csv.partial'), file('moved'));
       await symlink(file('victim'), file('plants.csv.partial'));
-      await other.query('ROLLBACK');
-      assertFails(
-        await exported,
-        /plants\.csv\.partial was replaced or removed .* by another user or program/,
-      );
-    } finally {
-      await other.end();
-    }
+    });
+    assertFails(exported, /plants\.csv\.partial was replaced or removed .* by another user or program/);
     assert.equal(await readFile(file('victim'), 'utf8'), 'before');
     assert.equal(await readFile(file('moved'), 'utf8'), '');
     assert.equal(await readlink(file('plants.csv.partial')), file('victim'));

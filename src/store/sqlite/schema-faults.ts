@@ -45,7 +45,7 @@ export function schemaFaults(db: DatabaseSync): readonly string[] {
   ];
 }
 
-/** True for a unique index on a table of the store that has all columns of no key of this table. */
+/** True if a unique index is on a table of the store and lacks a column of each key of this table. */
 function canReject({ table, columns }: UniqueIndex, known: readonly UniqueIndex[]): boolean {
   const keys = known.filter((key) => key.table === table);
   return keys.length > 0 && !keys.some((key) => key.columns.every((column) => columns.includes(column)));

@@ -134,7 +134,7 @@ export async function backUpStore(
   const file = sqliteFile(url);
   if (file === undefined) throw new StoreNotOpened('only an embedded store can be backed up');
   const { backUpSqlite } = await import('./sqlite/backup.ts');
-  await backUpSqlite(file, to, onProgress, checkTarget);
+  await backUpSqlite({ file, to, onProgress, checkTarget });
 }
 
 /** Migrates a store. Resolves to the names of the applied migrations. */

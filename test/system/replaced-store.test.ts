@@ -1,12 +1,23 @@
 import assert from 'node:assert/strict';
+import { execFileSync } from 'node:child_process';
 import { existsSync } from 'node:fs';
-import { copyFile, readFile, rename, rm, writeFile } from 'node:fs/promises';
+import { copyFile, open, readFile, rename, rm, writeFile } from 'node:fs/promises';
 import { describe, it, type TestContext } from 'node:test';
 import { CHARACTERS_BETWEEN_CHECKPOINTS } from '../../src/store/sqlite/connection.ts';
-import { type Installation, newInstallation, type Service, TOGETHER } from '../support/program.ts';
+import { canRun, needs } from '../support/needs.ts';
+import { until } from '../support/patience.ts';
+import {
+  type Installation,
+  newInstallation,
+  type Program,
+  type Service,
+  TOGETHER,
+} from '../support/program.ts';
 import { bearer } from '../support/service.ts';
 
 const PRODUCTION = { NODE_ENV: 'production' };
+
+const NEEDS_STRACE = needs('strace', canRun('strace', '-o', '/dev/null', 'true'));
 
 async function create({ url }: Service, token: string, id: number, name = `plant ${id}`): Promise<number> {
   const headers = { ...bearer(token), 'Content-Type': 'application/json' };
@@ -19,6 +30,44 @@ async function create({ url }: Service, token: string, id: number, name = `plant
 async function countOf({ url }: Service, token: string): Promise<number> {
   const listed: unknown = await (await fetch(`${url}/plants`, { headers: bearer(token) })).json();
   return Array.isArray(listed) ? listed.length : -1;
+}
+
+/** Bytes that a pipe holds on Linux (pipe(7)). */
+const PIPE_BYTES = 65_536;
+
+interface Suspended {
+  readonly program: Program;
+  readonly resume: () => Promise<void>;
+}
+
+/** An export that waits for the reader of its output. */
+async function suspendedExport({ file, start }: Installation): Promise<Suspended> {
+  const pipe = `${file}.pipe`;
+  execFileSync('mkfifo', [pipe]);
+  const program = start(['export', 'alice'], {
+    wrap: (command) => ['sh', '-c', 'pipe=$1; shift; exec "$@" > "$pipe"', 'sh', pipe, ...command],
+  });
+  const reader = await open(pipe);
+  await reader.read(Buffer.alloc(1));
+  return {
+    program,
+    resume: async () => {
+      await reader.readFile();
+      await reader.close();
+    },
+  };
+}
+
+/** A backup that is stopped at the first write of its copy. */
+async function suspendedBackup({ file, start }: Installation): Promise<Suspended> {
+  const copy = `${file}.copy`;
+  const trace = `${file}.trace`;
+  const signal = 'inject=pwrite64:signal=SIGSTOP:when=1';
+  const program = start(['backup', copy], {
+    wrap: (command) => ['strace', '-D', '-f', '-o', trace, '-P', `${copy}.partial`, '-e', signal, ...command],
+  });
+  await until(async () => existsSync(trace) && /stopped by SIGSTOP/.test(await readFile(trace, 'utf8')));
+  return { program, resume: async () => program.kill('SIGCONT') };
 }
 
 describe('index of the log removed while the service runs', TOGETHER, () => {
@@ -67,6 +116,35 @@ describe('index of the log removed while the service runs', TOGETHER, () => {
     assert.equal((await second.stop()).code, 0);
     await assertPlants(installation, { [token]: 5, [other]: 6 });
   });
+
+  for (const [command, suspend, options] of [
+    ['export', suspendedExport, {}],
+    ['backup', suspendedBackup, NEEDS_STRACE],
+  ] as const)
+    it(
+      `${command} reads, a service writes and crashes → the command fails, and the next start has all plants`,
+      options,
+      async (t) => {
+        const installation = await newInstallation(t);
+        const token = await installation.token('alice');
+        const plants = `${installation.file}.ndjson`;
+        const name = 'x'.repeat(PIPE_BYTES / 8);
+        const lines = Array.from({ length: 32 }, (_, id) => `{"id":${id},"name":"${name}"}\n`);
+        await writeFile(plants, lines.join(''));
+        assert.equal((await installation.run(['import', 'alice', plants])).code, 0);
+        const { program, resume } = await suspend(installation);
+        await rm(`${installation.file}-shm`);
+        const service = await installation.serve({ env: PRODUCTION });
+        for (let id = 101; id <= 105; id += 1) assert.equal(await create(service, token, id), 200);
+        service.kill('SIGKILL');
+        await service.ended;
+        await resume();
+        const { code, stderr } = await program.ended;
+        assert.equal(code, 1);
+        assert.match(stderr, /-shm was moved, replaced or removed while it was open/);
+        await assertPlants(installation, { [token]: 37 });
+      },
+    );
 });
 
 describe('store file replaced while the service runs', TOGETHER, () => {

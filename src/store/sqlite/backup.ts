@@ -7,6 +7,7 @@ import { OperatorError } from '../../thrown-errors.ts';
 import { StoreNotOpened, StoreUnavailable } from '../store.ts';
 import { openForReading } from './connection.ts';
 import { notOpened, provesDamage, reasonOf, rejectLongPath } from './errors.ts';
+import { openLongReading } from './files/long-reading.ts';
 import { withoutLinks } from './files/store-path.ts';
 import { faultsIn } from './integrity.ts';
 import { isStore, tablesOf } from './migrate.ts';
@@ -27,46 +28,55 @@ const CHECK = `
   parentPort.postMessage(rows);
 `;
 
+interface BackupOptions {
+  readonly file: string;
+  /** Empty file for the copy. */
+  readonly to: string;
+  readonly onProgress: (done: number, total: number) => void;
+  /** Throws if `to` is no longer that file. */
+  readonly checkTarget: () => void;
+}
+
 /**
  * Copies a snapshot of an embedded store to an empty file and verifies the copy. Clients may write to the store meanwhile.
  * Rejects with StoreNotOpened if the store cannot be read, with StoreUnavailable if the copy fails, cannot be checked, is
  * damaged, or has more or fewer rows than the store, and with the errors of `rejectLongPath` and `checkTarget`.
  */
-export async function backUpSqlite(
-  file: string,
-  to: string,
-  onProgress: (done: number, total: number) => void,
-  checkTarget: () => void,
-): Promise<void> {
+export async function backUpSqlite(options: BackupOptions): Promise<void> {
+  const { file, to } = options;
   rejectLongPath(withoutLinks(to));
-  let db: DatabaseSync | undefined;
   try {
-    db = openForReading(file);
-    // Without this read transaction, each write of another connection would restart the backup.
-    db.exec('BEGIN');
-    if (!isStore(db))
-      throw new StoreNotOpened(
-        `${file} is no store: it is empty, or the database of another program; name the file of a store with --database-url (DATABASE_URL)`,
-      );
-    const rows = countRows(db);
-    checkTarget();
-    await backup(db, to, {
-      rate: PAGES_AT_ONCE,
-      progress: ({ totalPages, remainingPages }) => onProgress(totalPages - remainingPages, totalPages),
-    }).catch((error: unknown) => {
-      throw new StoreUnavailable(`the store cannot be copied to ${to}: ${reasonOf(error)}`, { cause: error });
-    });
-    checkTarget();
-    await verify(to, rows).catch((error: unknown) => {
-      if (error instanceof OperatorError) throw error;
-      if (provesDamage(error)) throw damagedBackup(reasonOf(error));
-      throw new StoreUnavailable(`the backup cannot be checked: ${reasonOf(error)}`, { cause: error });
-    });
+    const { db, read, close } = openLongReading(file);
+    await read(() => copyAndVerify(db, options)).finally(close);
   } catch (error: unknown) {
     throw error instanceof OperatorError ? error : notOpened(file, error);
-  } finally {
-    db?.close();
   }
+}
+
+async function copyAndVerify(
+  db: DatabaseSync,
+  { file, to, onProgress, checkTarget }: BackupOptions,
+): Promise<void> {
+  // Without this read transaction, each write of another connection would restart the backup.
+  db.exec('BEGIN');
+  if (!isStore(db))
+    throw new StoreNotOpened(
+      `${file} is no store: it is empty, or the database of another program; name the file of a store with --database-url (DATABASE_URL)`,
+    );
+  const rows = countRows(db);
+  checkTarget();
+  await backup(db, to, {
+    rate: PAGES_AT_ONCE,
+    progress: ({ totalPages, remainingPages }) => onProgress(totalPages - remainingPages, totalPages),
+  }).catch((error: unknown) => {
+    throw new StoreUnavailable(`the store cannot be copied to ${to}: ${reasonOf(error)}`, { cause: error });
+  });
+  checkTarget();
+  await verify(to, rows).catch((error: unknown) => {
+    if (error instanceof OperatorError) throw error;
+    if (provesDamage(error)) throw damagedBackup(reasonOf(error));
+    throw new StoreUnavailable(`the backup cannot be checked: ${reasonOf(error)}`, { cause: error });
+  });
 }
 
 async function verify(file: string, expected: string): Promise<void> {

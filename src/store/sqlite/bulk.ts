@@ -15,12 +15,20 @@ import {
   CHARACTERS_BETWEEN_CHECKPOINTS,
   inLongTransaction,
   inTransaction,
-  openForReading,
   openForWriting,
 } from './connection.ts';
-import { isForbidden, isFromSqlite, notOpened, provesDamage, reasonOf, severityOf } from './errors.ts';
+import {
+  isForbidden,
+  isFromSqlite,
+  notOpened,
+  provesDamage,
+  reasonOf,
+  severityOf,
+  storeFailed,
+} from './errors.ts';
 import { checkpoint, closeStore } from './files/close-store.ts';
 import { describeMoved, rememberFile, watchFileIdentity } from './files/file-identity.ts';
+import { openLongReading } from './files/long-reading.ts';
 import { inspectSqlite } from './integrity.ts';
 import { SELECT_PLANTS } from './large-plants.ts';
 import { isEmpty } from './migrate.ts';
@@ -38,7 +46,7 @@ export async function openSqliteBulk(
   file: string,
   onLogLeft: (left: LogLeft) => void = () => undefined,
 ): Promise<Bulk> {
-  const db = openOrExplain(file, openForReading);
+  const { db, read, close } = openOrExplain(file, openLongReading);
   const isAt = rememberFile(file);
   let writing: Writing | undefined;
 
@@ -47,7 +55,7 @@ export async function openSqliteBulk(
    * reads must not open it.
    */
   function writer(): Writing {
-    if (writing === undefined && !isAt(file)) throw movedError(file, describeMoved(file));
+    if (writing === undefined && !isAt(file)) throw storeFailed(file, describeMoved(file));
     if (writing === undefined) {
       rejectChangedSchema(db, file);
       writing = createWriting(openOrExplain(file, openForWriting), file);
@@ -59,24 +67,26 @@ export async function openSqliteBulk(
     savePlants: (plants, onConflict) => answering(file, async () => writer().savePlants(plants, onConflict)),
     fill: (work) => answering(file, () => writer().fill(work)),
     read: (_parts, work) =>
-      answering(file, async () => {
-        db.exec('BEGIN');
-        try {
-          return await work(contentsOf(db, file));
-        } finally {
-          if (db.isTransaction) db.exec('ROLLBACK');
-        }
-      }),
-    inspect: () => answering(file, () => inspectSqlite(db, file)),
+      answering(file, () =>
+        read(async () => {
+          db.exec('BEGIN');
+          try {
+            return await work(contentsOf(db, file));
+          } finally {
+            if (db.isTransaction) db.exec('ROLLBACK');
+          }
+        }),
+      ),
+    inspect: () => answering(file, () => read(() => inspectSqlite(db, file))),
     close: async () => {
-      db.close();
+      close();
       const left = writing?.close();
       if (left !== undefined) onLogLeft(left);
     },
   };
 }
 
-function openOrExplain(file: string, open: (file: string) => DatabaseSync): DatabaseSync {
+function openOrExplain<T>(file: string, open: (file: string) => T): T {
   try {
     return open(file);
   } catch (error: unknown) {
@@ -156,10 +166,6 @@ function contentsOf(db: DatabaseSync, file: string): Contents {
   };
 }
 
-function movedError(file: string, reason: string): StoreUnavailable {
-  return new StoreUnavailable(`the store ${file} failed: ${reason}`);
-}
-
 interface Writing {
   savePlants(plants: readonly PlantRow[], onConflict: OnConflict): readonly number[];
   fill<T>(work: (filling: Filling) => Promise<T>): Promise<T>;
@@ -178,7 +184,7 @@ function createWriting(db: DatabaseSync, file: string): Writing {
 
   function rejectIfMoved(): void {
     const reason = files.whyMoved();
-    if (reason !== undefined) throw movedError(file, reason);
+    if (reason !== undefined) throw storeFailed(file, reason);
   }
 
   function save(plant: PlantRow, onConflict: OnConflict): boolean {

@@ -10,7 +10,7 @@ import {
   StoreUnavailable,
   type Write,
 } from '../store.ts';
-import { notOpened, reasonOf, type Severity, severityOf } from './errors.ts';
+import { notOpened, reasonOf, type Severity, severityOf, storeFailed } from './errors.ts';
 import { migrateSqlite } from './migrate.ts';
 import { openReader } from './reader.ts';
 import { startWriter } from './writer-client.ts';
@@ -44,7 +44,7 @@ export async function openSqlite(
     rejectQueued: (failure: StoreUnavailable) => void = () => undefined,
   ): StoreUnavailable {
     const isFirst = broken === undefined;
-    broken ??= new StoreUnavailable(`the store ${file} failed: ${reason}`);
+    broken ??= storeFailed(file, reason);
     rejectQueued(broken);
     if (isFirst) onFatal(broken);
     return broken;

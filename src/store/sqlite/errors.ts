@@ -1,7 +1,7 @@
 import { accessSync, closeSync, constants, existsSync, openSync, rmSync } from 'node:fs';
 import { basename, dirname } from 'node:path';
 import { codeOf, messageOf } from '../../thrown-errors.ts';
-import { StoreNotOpened } from '../store.ts';
+import { StoreNotOpened, StoreUnavailable } from '../store.ts';
 
 /**
  * SQLite's primary result codes (https://sqlite.org/rescode.html). The low byte of an extended result code is
@@ -190,6 +190,11 @@ function reasonOfPath(error: unknown, file: string): string | undefined {
     default:
       return undefined;
   }
+}
+
+/** Error of a store that was opened, with the reason for the operator. */
+export function storeFailed(file: string, reason: string): StoreUnavailable {
+  return new StoreUnavailable(`the store ${file} failed: ${reason}`);
 }
 
 /** Error for a file that cannot be opened as a store, with a message for the operator. */

@@ -39,9 +39,7 @@ export function closeStore(db: DatabaseSync, files: FileIdentity): LogLeft | und
   }
   // No other file can have the inode number of an open one.
   const lost = files.lostDatabase();
-  const lostIndex = files.whyIndexMoved();
-  if (lostIndex === undefined) db.close();
-  else leaveOpen(db);
+  const lostIndex = closeConnection(db, files);
   if (lost === 'replaced') return setLogAside(database, log);
   if (lost === 'missing') return logWithoutDatabase(database, log);
   const reason = lostIndex ?? (failure === undefined || isLocked(failure) ? undefined : reasonOf(failure));
@@ -50,12 +48,22 @@ export function closeStore(db: DatabaseSync, files: FileIdentity): LogLeft | und
 }
 
 /**
- * Keeps a connection open whose index of the log is no longer at its path: at the close, SQLite would copy the log by this
- * index into the file, and remove the log. Node closes open connections at its usual end, but not in `process.exit`.
+ * Closes a connection, unless the index of its log is no longer at its path: then at the close, SQLite would copy the log by
+ * this index into the file, and remove the log. Such a connection stays open until the process ends. Returns the reason.
  */
-function leaveOpen(db: DatabaseSync): void {
+export function closeConnection(
+  db: DatabaseSync,
+  { whyIndexMoved }: Pick<FileIdentity, 'whyIndexMoved'>,
+): string | undefined {
+  const reason = whyIndexMoved();
+  if (reason === undefined) {
+    db.close();
+    return undefined;
+  }
+  // Node closes open connections at its usual end, but not in `process.exit`.
   if (leftOpen.size === 0) process.once('exit', () => process.exit());
   leftOpen.add(db);
+  return reason;
 }
 
 /**

@@ -15,7 +15,7 @@ export interface FileIdentity {
   /**
    * Returns the reason for a fatal error if the log is still at its path, but its index (`-shm`) was moved, removed or replaced.
    * Another process then makes a new index, and neither sees what the other adds to the log: a write or a checkpoint overwrites
-   * acknowledged writes. Otherwise, and if a path cannot be read, returns undefined.
+   * acknowledged writes, and a read mixes two states. Otherwise, and if a path cannot be read, returns undefined.
    */
   whyIndexMoved(): string | undefined;
   /**
@@ -32,25 +32,11 @@ export interface FileIdentity {
  */
 export function watchFileIdentity(file: string, logCheckMs: number): FileIdentity {
   const database = withoutLinks(file);
-  const log = `${database}-wal`;
-  const index = `${database}-shm`;
+  const log = logOf(database);
+  const whyIndexMoved = watchIndex(database);
   const isAt = rememberFile(file);
   let logIno = inodeOf(log);
-  let indexIno = inodeOf(index);
   let lookedAt = performance.now();
-
-  function whyIndexMoved(): string | undefined {
-    try {
-      const found = inodeOf(index);
-      indexIno ??= found;
-      // If the log was moved too, another process makes a new one. The two then share no log.
-      return indexIno === found || inodeOf(log) !== logIno
-        ? undefined
-        : `${index} ${MOVED}; nothing is lost, but a write could now overwrite those of other processes`;
-    } catch {
-      return undefined;
-    }
-  }
 
   return {
     database,
@@ -80,6 +66,32 @@ export function watchFileIdentity(file: string, logCheckMs: number): FileIdentit
       }
     },
   };
+}
+
+/**
+ * Returns `whyIndexMoved` for the files at a path without links. They must be those of an open connection that has read.
+ */
+export function watchIndex(database: string): FileIdentity['whyIndexMoved'] {
+  const log = logOf(database);
+  const index = `${database}-shm`;
+  const logIno = inodeOf(log);
+  let indexIno = inodeOf(index);
+  return () => {
+    try {
+      const found = inodeOf(index);
+      indexIno ??= found;
+      // If the log was moved too, another process makes a new one. The two then share no log.
+      return indexIno === found || inodeOf(log) !== logIno
+        ? undefined
+        : `${index} ${MOVED}; nothing is lost, but a write could now overwrite those of other processes, and a read could mix two states: start again`;
+    } catch {
+      return undefined;
+    }
+  };
+}
+
+function logOf(database: string): string {
+  return `${database}-wal`;
 }
 
 export function inodeOf(file: string): number | undefined {

@@ -21,7 +21,7 @@ import {
 } from '../rows.ts';
 import { type ConnectionOptions, NothingStored, StoreNotOpened } from '../store.ts';
 import { Connections } from './connections.ts';
-import { isUnsupported, withoutCommit, withStoreErrors } from './errors.ts';
+import { withoutCommit, withStoreErrors } from './errors.ts';
 import { requirePrimary } from './host/primary-check.ts';
 import { setTimeouts } from './host/sessions.ts';
 import {
@@ -36,7 +36,7 @@ import { RAW_BYTES } from './pages.ts';
 import { retryConflicts } from './retry-conflicts.ts';
 import { findTableFaults } from './schema/table-faults.ts';
 import { type Connection, createPlants, createTokens, replacePlants } from './statements.ts';
-import { inTransaction } from './transaction.ts';
+import { inTransaction, queryIfSupported } from './transaction.ts';
 
 /**
  * Lets the server read whole tables in this transaction. The settings of sessions forbid it (`SETTINGS` in sessions.ts);
@@ -122,13 +122,7 @@ async function prepareReads(connection: Connection): Promise<void> {
  */
 async function lockTables(connection: Connection, parts: readonly StorePart[]): Promise<void> {
   const tables = parts.map((part) => TABLES[part]).join(', ');
-  await connection.query({ text: 'SAVEPOINT unlocked' });
-  try {
-    await connection.query({ text: `LOCK TABLE ${tables} IN ACCESS SHARE MODE` });
-  } catch (error: unknown) {
-    if (!isUnsupported(error)) throw error;
-    await connection.query({ text: 'ROLLBACK TO SAVEPOINT unlocked' });
-  }
+  await queryIfSupported(connection, { text: `LOCK TABLE ${tables} IN ACCESS SHARE MODE` });
 }
 
 /**

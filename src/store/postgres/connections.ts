@@ -37,7 +37,6 @@ export class Connections {
   readonly #places: readonly string[];
   readonly #options: ConnectionOptions;
   readonly #timelines: Timelines;
-  readonly #reportWarning: (message: string) => void;
   #current = 0;
 
   /** Throws StoreNotOpened if the URL is invalid. */
@@ -51,10 +50,10 @@ export class Connections {
   ) {
     this.#options = options;
     this.#timelines = watchTimelines(onTimelineRegression);
-    this.#reportWarning = onDatabaseWarning;
     const hosts = splitHosts(url);
     this.#places = hosts.map(({ place }) => place);
-    this.#pools = hosts.map((host) => new HostPool(host.url, options, hosts.length, this.#timelines));
+    const reports = { timelines: this.#timelines, onWarning: onDatabaseWarning };
+    this.#pools = hosts.map((host) => new HostPool(host.url, options, hosts.length, reports));
   }
 
   /** Runs one statement that writes. Needs no role check: a standby rejects writes. Use `read` for one that does not. */
@@ -79,9 +78,7 @@ export class Connections {
     const { client, index } = await this.#acquire();
     const doubts: string[] = [];
     const note = (notice: Notice): void => {
-      const kind = classOfNotice(notice);
-      if (kind === 'doubt') doubts.push(`${notice.message} (${notice.code})`);
-      if (kind === 'warning') this.#reportWarning(notice.message ?? '');
+      if (classOfNotice(notice) === 'doubt') doubts.push(`${notice.message} (${notice.code})`);
     };
     client.on('notice', note);
     try {

@@ -32,6 +32,8 @@ const LOCK_NOT_AVAILABLE = '55P03';
 
 /** A table is missing, as while `pg_restore --clean` replaces it. */
 const UNDEFINED_TABLE = '42P01';
+const UNDEFINED_COLUMN = '42703';
+const UNDEFINED_FUNCTION = '42883';
 
 /** The unique key of an ON CONFLICT is missing, as while a restore has not created it yet. */
 const MISSING_KEY = '42P10';
@@ -100,6 +102,7 @@ function routineOf(error: unknown): string {
 export interface Notice {
   readonly code: string | undefined;
   readonly message: string | undefined;
+  readonly hint: string | undefined;
   readonly routine: string | undefined;
 }
 
@@ -110,6 +113,10 @@ export interface Notice {
 export function classOfNotice({ code = '', routine }: Notice): 'doubt' | 'warning' | 'information' {
   if (code.startsWith('00')) return 'information';
   return code.startsWith('01') && routine !== 'SyncRepWaitForLSN' ? 'warning' : 'doubt';
+}
+
+export function textOfNotice({ message = '', hint }: Notice): string {
+  return hint === undefined ? message : `${message}: ${hint}`;
 }
 
 /**
@@ -129,9 +136,9 @@ export function isAcrossShards(error: unknown): boolean {
   return codeOf(error) === FEATURE_NOT_SUPPORTED && /\bdistributed\b/.test(messageOf(error));
 }
 
-/** True if the server does not know a statement. */
+/** True if the server does not know a statement, or a function or column of the system in it. */
 export function isUnsupported(error: unknown): boolean {
-  return [FEATURE_NOT_SUPPORTED, SYNTAX_ERROR].includes(codeOf(error));
+  return [FEATURE_NOT_SUPPORTED, SYNTAX_ERROR, UNDEFINED_COLUMN, UNDEFINED_FUNCTION].includes(codeOf(error));
 }
 
 /** True if a statement waited for a lock longer than `lock_timeout`. */

@@ -1,7 +1,8 @@
 import { messageOf } from '../../thrown-errors.ts';
+import type { Row } from '../rows.ts';
 import { StoreUnavailable } from '../store.ts';
-import { mustCloseConnection, textOf } from './errors.ts';
-import type { Connection } from './statements.ts';
+import { isUnsupported, mustCloseConnection, textOf } from './errors.ts';
+import type { Connection, Statement } from './statements.ts';
 
 /**
  * Runs `work` in a transaction. `endFor` receives the result of `work`, and decides whether to commit or roll
@@ -20,6 +21,21 @@ export async function inTransaction<T>(
     return result;
   } catch (error: unknown) {
     return rollBack(connection, error);
+  }
+}
+
+/** Runs a statement in a transaction. Returns no rows, and changes nothing, if the server does not know it. */
+export async function queryIfSupported(
+  connection: Connection,
+  statement: Statement,
+): Promise<readonly Row[]> {
+  await connection.query({ text: 'SAVEPOINT supported' });
+  try {
+    return await connection.query(statement);
+  } catch (error: unknown) {
+    if (!isUnsupported(error)) throw error;
+    await connection.query({ text: 'ROLLBACK TO SAVEPOINT supported' });
+    return [];
   }
 }
 

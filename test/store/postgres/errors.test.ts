@@ -39,7 +39,8 @@ for (const code of ['25006', '40001', '40P01', '42P01', '42P10', '55P03'])
   });
 
 test('a statement that some servers lack → unsupported, other errors are not', () => {
-  for (const code of ['0A000', '42601']) assert.ok(isUnsupported(serverError(code, 'any')), code);
+  for (const code of ['0A000', '42601', '42703', '42883'])
+    assert.ok(isUnsupported(serverError(code, 'any')), code);
   assert.ok(!isUnsupported(serverError('42501', 'any')));
 });
 

@@ -1,7 +1,8 @@
-// cspell:words indisvalid indexrelid attnotnull relkind
+// cspell:words indisvalid indexrelid attnotnull relkind datcollversion
 import assert from 'node:assert/strict';
+import { randomBytes } from 'node:crypto';
 import { describe, type TestContext, test } from 'node:test';
-import { migrateStore, openBulk } from '../../../src/store/open-engine.ts';
+import { migrateStore, openBulk, openStore } from '../../../src/store/open-engine.ts';
 import { connections, execute, postgres, rowsOf } from '../../support/engines.ts';
 import { bearer, startService } from '../../support/service.ts';
 
@@ -237,6 +238,63 @@ test('changes of the schema that do not change what is stored → sound', async 
      CREATE TRIGGER other BEFORE INSERT ON notes FOR EACH ROW EXECUTE FUNCTION note()`,
   );
   assert.deepEqual(await faults(), []);
+});
+
+describe('a library sorts differently since the indexes were made → `check` names the repair', () => {
+  /** A store in a database that sorts by ICU. */
+  async function openSorted(t: TestContext) {
+    const url = new URL(String(process.env.TEST_DATABASE_URL));
+    const server = url.href;
+    const name = `test_${randomBytes(8).toString('hex')}`;
+    const locale = `LOCALE_PROVIDER icu ICU_LOCALE 'en-US' LOCALE 'C'`;
+    await execute(server, `CREATE DATABASE ${name} TEMPLATE template0 STRATEGY file_copy ${locale}`);
+    t.after(() => execute(server, `DROP DATABASE ${name} WITH (FORCE)`));
+    url.pathname = `/${name}`;
+    await migrateStore(url.href);
+    const bulk = await openBulk(url.href, connections);
+    t.after(() => bulk.close());
+    return { url: url.href, name, faults: async () => (await bulk.inspect()).damages };
+  }
+
+  const faultOf = (object: string) =>
+    new RegExp(
+      `^the collation of the keys was 1\\.0 and is now \\S+, so rows may be missed or stored twice: run \`REINDEX TABLE CONCURRENTLY …;\` for each table, then \`ALTER ${object} REFRESH COLLATION VERSION;\`$`,
+    );
+
+  test('the collation of the database → the service also logs the warning of PostgreSQL', async (t) => {
+    const { url, name, faults } = await openSorted(t);
+    assert.deepEqual(await faults(), []);
+    await execute(url, `UPDATE pg_database SET datcollversion = '1.0' WHERE datname = '${name}'`);
+    const [fault = '', ...others] = await faults();
+    assert.match(fault, faultOf(`DATABASE ${name}`));
+    assert.deepEqual(others, []);
+    const warnings: string[] = [];
+    const store = await openStore(url, {
+      now: Date.now,
+      connections,
+      onFatal: assert.fail,
+      onDatabaseWarning: (warning) => void warnings.push(warning),
+    });
+    t.after(() => store.close());
+    await store.ping();
+    assert.match(warnings[0] ?? '', /collation version mismatch: .*REFRESH COLLATION VERSION/);
+    await execute(url, `ALTER DATABASE ${name} REFRESH COLLATION VERSION`);
+    assert.deepEqual(await faults(), []);
+  });
+
+  test('a collation of a column', async (t) => {
+    const { url, faults } = await openSorted(t);
+    await execute(
+      url,
+      `CREATE SCHEMA other;
+       CREATE COLLATION other."German" (provider = icu, locale = 'de-DE', version = '1.0');
+       ALTER TABLE plants ALTER owner TYPE text COLLATE other."German";
+       ALTER TABLE tokens ALTER name TYPE text COLLATE other."German"`,
+    );
+    const [fault = '', ...others] = await faults();
+    assert.match(fault, faultOf('COLLATION other\\."German"'));
+    assert.deepEqual(others, []);
+  });
 });
 
 test('plants in partitions → sound, and what is wrong with the table or one of them is named', async (t) => {

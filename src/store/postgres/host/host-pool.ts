@@ -1,6 +1,14 @@
 import pg from 'pg';
 import type { ConnectionOptions } from '../../store.ts';
-import { isLoginRejected, isOutOfConnections, isPoolTimeout, POOL_TIMEOUT } from '../errors.ts';
+import {
+  classOfNotice,
+  isLoginRejected,
+  isOutOfConnections,
+  isPoolTimeout,
+  type Notice,
+  POOL_TIMEOUT,
+  textOfNotice,
+} from '../errors.ts';
 import { Client, ClientOrFailure, END_MS, prepareSession, type Timelines } from './sessions.ts';
 
 export type PooledClient = Client & pg.PoolClient;
@@ -31,7 +39,13 @@ export class HostPool extends pg.Pool {
   /** Time of the latest answer that did not arrive, on the monotonic clock. */
   #silentAt = 0;
 
-  constructor(url: string, options: ConnectionOptions, hosts: number, timelines: Timelines) {
+  /** `onWarning` gets each warning of the server, also that of a login. */
+  constructor(
+    url: string,
+    options: ConnectionOptions,
+    hosts: number,
+    { timelines, onWarning }: { readonly timelines: Timelines; readonly onWarning: (text: string) => void },
+  ) {
     const connectTimeoutMs = Math.ceil(options.acquireTimeoutMs / hosts);
     const clients = new Set<Client>();
     super({
@@ -39,6 +53,9 @@ export class HostPool extends pg.Pool {
         construct(Class, [config]: [pg.ClientConfig]) {
           const client = new Class(config);
           clients.add(client);
+          client.on('notice', (notice: Notice) => {
+            if (classOfNotice(notice) === 'warning') onWarning(textOfNotice(notice));
+          });
           client.once('end', () => clients.delete(client));
           return client;
         },

@@ -1,10 +1,12 @@
 // cspell:words relkind relpersistence attname atttypid atttypmod attnotnull atthasdef attidentity attgenerated attcollation
 // cspell:words attrelid attnum attisdropped collisdeterministic collname tgname tgrelid tgisinternal tgenabled tgtype rulename
 // cspell:words indimmediate indrelid indisvalid indisunique indpred indexdef indexrelid conname conrelid confrelid contype coninhcount
+// cspell:words collprovider collversion regcollation datcollversion datname
 // cspell:words constraintdef tgparentid inhrelid inhparent relispartition
 import { isOptionalField, plantFields } from '../../../plant.ts';
 import type { Row } from '../../rows.ts';
 import { type Connection, FIELD_TYPES } from '../statements.ts';
+import { queryIfSupported } from '../transaction.ts';
 import { INDEX_COLUMNS, KEYS, MISSING_KEYS, withoutKeys } from './missing-keys.ts';
 
 /** The columns of each table that the migrations create. */
@@ -94,6 +96,26 @@ const OTHER_FAULTS = `
    ORDER BY fault`;
 
 /**
+ * SQL of the faults of collations: if a library of the system sorts differently since an index was made, the server misses rows
+ * in it (https://www.postgresql.org/docs/current/sql-altercollation.html). PostgreSQL 15 and newer note the version, except for `C`.
+ */
+const CHANGED_COLLATIONS = `
+  WITH used AS (
+    SELECT CASE WHEN collprovider = 'd' THEN datcollversion ELSE collversion END AS before,
+           CASE WHEN collprovider = 'd' THEN pg_database_collation_actual_version(pg_database.oid)
+                ELSE pg_collation_actual_version(pg_collation.oid) END AS now,
+           CASE WHEN collprovider = 'd' THEN pg_catalog.concat('DATABASE ', quote_ident(datname))
+                ELSE pg_catalog.concat('COLLATION ', pg_collation.oid::regcollation) END AS object
+      FROM pg_attribute JOIN pg_collation ON pg_collation.oid = attcollation
+           JOIN pg_database ON datname = current_database()
+     WHERE attrelid IN (SELECT to_regclass(name) FROM pg_catalog.unnest($1::text[]) AS name)
+       AND attname IN ('owner', 'key', 'id'))
+  SELECT DISTINCT pg_catalog.concat('the collation of the keys was ', before, ' and is now ', now,
+    ', so rows may be missed or stored twice: run \`REINDEX TABLE CONCURRENTLY …;\` for each table, then \`ALTER ', object,
+    ' REFRESH COLLATION VERSION;\`') AS fault
+    FROM used WHERE before <> now`;
+
+/**
  * Returns the faults of the tables of a store: a table, column, key or index of the migrations that is missing or differs, and
  * an addition that may change, reject or lose what is stored. Other additions are harmless.
  */
@@ -102,10 +124,11 @@ export async function findTableFaults(connection: Connection): Promise<readonly 
   const columns = await connection.query({ text: COLUMNS, values });
   const [row] = await connection.query({ text: `SELECT ${MISSING_KEYS} AS keys` });
   const others = await connection.query({ text: OTHER_FAULTS, values });
+  const collations = await queryIfSupported(connection, { text: CHANGED_COLLATIONS, values });
   return [
     ...Object.keys(TABLES).flatMap((table) => faultsOfTable(table, columns)),
     ...(typeof row?.keys === 'string' ? [withoutKeys(row.keys)] : []),
-    ...others.map(({ fault }) => String(fault)),
+    ...[...others, ...collations].map(({ fault }) => String(fault)),
   ];
 }
 

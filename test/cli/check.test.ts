@@ -229,6 +229,10 @@ describe('check on an embedded store', TOGETHER, () => {
     const notUtf8 = await check();
     faulty(notUtf8);
     assert.match(notUtf8.stdout, /the plant 1 of alice: its text is not UTF-8/);
+    await execute("UPDATE plants SET name = CAST(x'6100ff' AS TEXT) WHERE id = 1");
+    const both = await check();
+    faulty(both);
+    assert.match(both.stdout, /the plant 1 of alice: its text is not UTF-8/);
     // Together, the two texts would be the valid text é.
     await execute("UPDATE plants SET name = CAST(x'c3' AS TEXT), tag = CAST(x'a9' AS TEXT) WHERE id = 1");
     const halves = await check();

@@ -84,9 +84,14 @@ async function invalidTexts(
   columns: readonly string[],
   nameOf: (row: Readonly<Record<string, unknown>>) => string,
 ): Promise<readonly string[]> {
-  // The separator keeps the invalid ends of two texts from forming a valid character.
-  const text = columns.map((column) => `coalesce(${column}, '')`).join(' || char(10) || ');
-  const statement = db.prepare(`SELECT *, CAST(${text} AS BLOB) AS bytes FROM (${rows})`);
+  const texts = columns.map((column) => `coalesce(${column}, '')`);
+  const joined = texts.join(' || ');
+  // The separator keeps the invalid ends of two texts from forming a valid character. SQLite skips rows of printable ASCII
+  // faster than Node reads them. GLOB ends at U+0000.
+  const statement = db.prepare(
+    `SELECT *, CAST(${texts.join(' || char(10) || ')} AS BLOB) AS bytes FROM (${rows})
+      WHERE ${joined} GLOB '*[^ -~]*' OR instr(${joined}, char(0))`,
+  );
   statement.setReadBigInts(true);
   const faults: string[] = [];
   let rowsRead = 0;

@@ -17,7 +17,7 @@ import { logStore } from './observability/store-log.ts';
 import type { Tracing } from './observability/tracing.ts';
 import { version } from './packaged-files.ts';
 import { within } from './running-time.ts';
-import { isEmbedded, markAsServed, openStore } from './store/open-engine.ts';
+import { isEmbedded, isStoreOnNetwork, markAsServed, openStore } from './store/open-engine.ts';
 import type { Store } from './store/store.ts';
 
 /**
@@ -124,6 +124,10 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   });
   const { store, app, admin, connections, adminConnections } = wired;
   const lock = await markAsServed(config.databaseUrl);
+  const setup = {
+    isShared: lock?.isShared ?? false,
+    isOnNetwork: await isStoreOnNetwork(config.databaseUrl),
+  };
 
   async function close(how?: 'gracefully'): Promise<void> {
     isStopping = true;
@@ -156,7 +160,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     const [address, adminUrl] = await listenOnBoth([app, addresses[0]], [admin, addresses[1]]);
     const url = (tls === undefined ? address : address.replace(/^http:/, 'https:')) + config.basePath;
     log.event('serving', { url, adminUrl, store: displayUrl(config.databaseUrl) });
-    warnOfSetup(config, log, wired, lock?.isShared ?? false);
+    warnOfSetup(config, log, wired, setup);
     return { url, adminUrl, store, tls, close, logCounts };
   } catch (error: unknown) {
     await close();
@@ -165,7 +169,17 @@ export async function startServer(options: ServerOptions): Promise<Server> {
 }
 
 /** Warns about a setup that is allowed, but probably a mistake. */
-function warnOfSetup(config: Config, log: EventLog, { app, admin }: Wired, isShared: boolean): void {
+function warnOfSetup(
+  config: Config,
+  log: EventLog,
+  { app, admin }: Wired,
+  { isShared, isOnNetwork }: { readonly isShared: boolean; readonly isOnNetwork: boolean },
+): void {
+  if (isOnNetwork)
+    log.event(
+      'the SQLite file is on a network file system, where its locks do not work; move it to a local disk, or use PostgreSQL',
+      { store: displayUrl(config.databaseUrl) },
+    );
   if (isShared)
     log.event(
       'another service uses the same SQLite file; stop one of them, or move to PostgreSQL to run several',

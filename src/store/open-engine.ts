@@ -159,6 +159,14 @@ export async function markAsServed(url: string): Promise<ServiceLock | undefined
   return lockForService(file);
 }
 
+/** Resolves to true if an embedded store is on a file system of another machine, as far as that is known. */
+export async function isStoreOnNetwork(url: string): Promise<boolean> {
+  const file = sqliteFile(url);
+  if (file === undefined) return false;
+  const { isOnNetwork } = await import('./sqlite/files/network-mount.ts');
+  return isOnNetwork(file);
+}
+
 export function isEmbedded(url: string): boolean {
   return sqliteFile(url) !== undefined;
 }

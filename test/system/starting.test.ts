@@ -1,3 +1,4 @@
+// cspell:words statfs
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
 import { mkdir, readFile, writeFile } from 'node:fs/promises';
@@ -20,6 +21,11 @@ import {
 } from '../support/program.ts';
 import type { Ended } from '../support/run-command.ts';
 import { listenOnFreePort } from '../support/servers/free-port.ts';
+
+const NEEDS_STRACE = needs('strace', canRun('strace', '-o', '/dev/null', 'true'));
+
+/** Runs a command under strace, in the background: pid and exit code are those of the command. */
+const STRACE = ['strace', '-D', '-f', '-qq', '-o', '/dev/null'];
 
 /** Examples of invalid flags and variables. config.test.ts has all of them. */
 const badSettings: readonly {
@@ -149,17 +155,16 @@ describe('serve', TOGETHER, () => {
     );
   });
 
-  const injecting = needs('strace', canRun('strace', '-o', '/dev/null', 'true'));
   for (const [error, message] of [
     ['EAFNOSUPPORT', /no IPv6, which ::1 needs; choose an IPv4 address with --host \(HOST\)/],
     ['EMFILE', /too many files are open \(EMFILE\); raise the limit/],
   ] as const)
-    it(`a socket cannot be created (${error}) → message`, injecting, async (t) => {
+    it(`a socket cannot be created (${error}) → message`, NEEDS_STRACE, async (t) => {
       const wrap = (command: readonly string[]) => withFailing('socket', error, command);
       assertFails(await failToServe(t, { '--host': '::1' }, { wrap }), message);
     });
 
-  it('no thread can be started for the store → message', injecting, async (t) => {
+  it('no thread can be started for the store → message', NEEDS_STRACE, async (t) => {
     // Node starts six threads first.
     const wrap = (command: readonly string[]) => withFailing('clone,clone3', 'EAGAIN:when=7+', command);
     const { code, stderr } = await failToServe(t, {}, { wrap });
@@ -225,9 +230,22 @@ describe('store rejected, with its name in the message', TOGETHER, () => {
   });
 });
 
+it('store on a network file system → a warning', NEEDS_STRACE, async (t) => {
+  const installation = await newInstallation(t);
+  // The number of NFS, in the first field of the result of statfs(2).
+  const faults = ['-e', 'trace=statfs', '-e', 'inject=statfs:poke_exit=@arg2=6969000000000000'];
+  const wrap = (command: readonly string[]) => [...STRACE, ...faults, ...command];
+  const service = await installation.serve({ wrap });
+  await service.logged(({ msg }) => /^the SQLite file is on a network file system/.test(String(msg)));
+  assert.equal((await service.stop()).code, 0);
+});
+
 it('wiring of the service fails → the store is closed', async () => {
   const file = join(await freshFolder(), 'plants.db');
-  const config = { ...loadConfig({ databaseUrl: `sqlite:${file}` }, {}), trustProxy: 'no address' };
+  const config = {
+    ...loadConfig({ databaseUrl: `sqlite:${file}`, port: '0', adminPort: '0' }, {}),
+    trustProxy: 'no address',
+  };
   const serviceLog = {
     ...logTo({ write: () => undefined }, 'info'),
     linesDropped: () => 0,
@@ -241,7 +259,7 @@ it('wiring of the service fails → the store is closed', async () => {
 /** Makes system calls of a program fail. */
 function withFailing(calls: string, error: string, command: readonly string[]): readonly string[] {
   const faults = ['-e', `trace=${calls}`, '-e', `inject=${calls}:error=${error}`];
-  return ['strace', '-D', '-f', '--seccomp-bpf', '-qq', '-o', '/dev/null', ...faults, ...command];
+  return [...STRACE, '--seccomp-bpf', ...faults, ...command];
 }
 
 /** Options to run a program without permission for port 1. Undefined where that is impossible. */

@@ -55,6 +55,8 @@ const PAGE = `<!doctype html>
 </html>
 `;
 
+const PAGE_ETAG = etagOf(PAGE);
+
 /**
  * Security headers: the page may load files only from this service, and no website may show it in a frame.
  */
@@ -86,8 +88,12 @@ export function addApiReference(
     method: ['GET', 'HEAD'],
     url: '/docs',
     config: { operationId: 'docs' },
-    handler: async (_request, reply) =>
-      reply.type('text/html; charset=utf-8').headers(PAGE_HEADERS).send(PAGE),
+    handler: async ({ headers }, reply) => {
+      checkPreconditions(headers, PAGE_ETAG);
+      reply.headers({ ...PAGE_HEADERS, etag: PAGE_ETAG });
+      if (isKnownBy(headers, PAGE_ETAG)) return reply.code(304).send();
+      return reply.type('text/html; charset=utf-8').send(PAGE);
+    },
   });
   let script: Script | undefined;
   scope.route({
@@ -125,14 +131,18 @@ interface Script {
 
 function readScript(): Script {
   const gzipped = readPackagedFile(SCRIPT_FILE);
-  return { gzipped, etag: `"${hash('sha256', gzipped, 'base64url')}"` };
+  return { gzipped, etag: etagOf(gzipped) };
 }
 
-/** Throws an ApiError (41200) if `If-Match` does not match the ETag of the script (RFC 9110 §13.1.1). */
+function etagOf(content: string | Buffer): string {
+  return `"${hash('sha256', content, 'base64url')}"`;
+}
+
+/** Throws an ApiError (41200) if `If-Match` does not match the ETag of a file (RFC 9110 §13.1.1). */
 function checkPreconditions(headers: IncomingHttpHeaders, etag: string): void {
   const { 'if-match': ifMatch } = headers;
   if (ifMatch !== undefined && !isAny(ifMatch) && !tagsIn(ifMatch).includes(etag))
-    throw new ApiError(41200, 'the script has another version than `If-Match` names; load the page again');
+    throw new ApiError(41200, 'this file has another version than `If-Match` names; load the page again');
 }
 
 /** Returns true if `If-None-Match` has the ETag, also as a weak one, or is `*` (RFC 9110 §13.1.2). */
@@ -144,7 +154,7 @@ function isAny(field: string): boolean {
   return field.trim() === '*';
 }
 
-// The ETag of the script has no comma.
+// ETags of the service have no comma.
 function tagsIn(field: string): readonly string[] {
   return field.split(',').map((tag) => tag.trim());
 }

@@ -25,8 +25,9 @@ const IdempotencyKey = Type.Refine(
     pattern: IDEMPOTENCY_KEY.source,
     description:
       `Makes the request safe to retry. For ${KEY_LIFETIME_HOURS} hours after the plant was created, the same key with ` +
-      'the same plant gets the first response again. The key of a failed creation can be used again. Choose a new ' +
-      'key for each plant, such as a UUID: all tokens of an owner share their keys.',
+      'the same plant gets the first response again, and creates nothing, even if the plant was deleted since. The key of a ' +
+      'failed creation can be used again. Choose a new key for each plant, such as a UUID: all tokens of an owner share ' +
+      'their keys.',
   }),
   isIdempotencyKey,
   // Node joins repeated headers by a comma and a space, which no valid key contains.

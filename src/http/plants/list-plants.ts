@@ -71,7 +71,7 @@ export const listPlantsOperation = {
     'Returns all plants that the caller has access to, in ascending order of their ids, or the first `limit` of them. ' +
     `A page that reaches ${BUFFERED_LIST_BYTES / MEBIBYTE} MiB ends before its \`limit\`, with a \`Link\` to the rest. ` +
     'A plant that exists during the whole listing is in it exactly once; one that is created or deleted meanwhile may be ' +
-    'missing. Responses have no ids: keep those that you choose.',
+    'missing. Responses have no ids: keep those that you choose. HEAD reads no plants: its response may lack headers of GET.',
   scope: 'plants:read',
   schema: {
     querystring: Type.Object({

@@ -264,6 +264,8 @@ describe('a library sorts differently since the indexes were made → `check` na
   test('the collation of the database → the service also logs the warning of PostgreSQL', async (t) => {
     const { url, name, faults } = await openSorted(t);
     assert.deepEqual(await faults(), []);
+    // Another account could make this function, which fits better than that of the system (CVE-2018-1058).
+    await execute(url, "CREATE FUNCTION quote_ident(name) RETURNS text RETURN 'another'");
     await execute(url, `UPDATE pg_database SET datcollversion = '1.0' WHERE datname = '${name}'`);
     const [fault = '', ...others] = await faults();
     assert.match(fault, faultOf(`DATABASE ${name}`));

@@ -104,7 +104,7 @@ const CHANGED_COLLATIONS = `
     SELECT CASE WHEN collprovider = 'd' THEN datcollversion ELSE collversion END AS before,
            CASE WHEN collprovider = 'd' THEN pg_database_collation_actual_version(pg_database.oid)
                 ELSE pg_collation_actual_version(pg_collation.oid) END AS now,
-           CASE WHEN collprovider = 'd' THEN pg_catalog.concat('DATABASE ', quote_ident(datname))
+           CASE WHEN collprovider = 'd' THEN pg_catalog.concat('DATABASE ', pg_catalog.quote_ident(datname))
                 ELSE pg_catalog.concat('COLLATION ', pg_collation.oid::regcollation) END AS object
       FROM pg_attribute JOIN pg_collation ON pg_collation.oid = attcollation
            JOIN pg_database ON datname = current_database()

@@ -40,7 +40,7 @@ interface BackupOptions {
 /**
  * Copies a snapshot of an embedded store to an empty file and verifies the copy. Clients may write to the store meanwhile.
  * Rejects with StoreNotOpened if the store cannot be read, with StoreUnavailable if the copy fails, cannot be checked, is
- * damaged, or has more or fewer rows than the store, and with the errors of `rejectLongPath` and `checkTarget`.
+ * damaged, or has more or fewer rows than the store, and with the errors of `LongReading`, `rejectLongPath` and `checkTarget`.
  */
 export async function backUpSqlite(options: BackupOptions): Promise<void> {
   const { file, to } = options;

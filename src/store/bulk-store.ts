@@ -70,6 +70,11 @@ export interface Bulk {
    * Checks the schema, and on SQLite also the database file. Rejects with StoreNotOpened if there is no store.
    */
   inspect(): Promise<Inspection>;
+  /**
+   * Resolves to true if a service uses the store, as far as that is known: on PostgreSQL, a pooler or another name of the
+   * application hides it.
+   */
+  isServed(): Promise<boolean>;
   close(): Promise<void>;
 }
 

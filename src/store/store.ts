@@ -247,6 +247,8 @@ export interface ConnectionOptions {
    * a session for other clients.
    */
   readonly timeoutPerTransaction?: boolean;
+  /** Name of the sessions in `pg_stat_activity`, unless the URL has one. Default: that of a service. */
+  readonly applicationName?: string;
   /** True to prepare statements by name. A pooler in transaction mode may not support this. */
   readonly prepare: boolean;
 }

@@ -49,6 +49,7 @@ async function openAndCopy(context: CommandContext, from: string, to: string): P
     context,
     { ...config, databaseUrl: from },
     async (source) => {
+      await warnIfServed(context, from, source);
       await rejectFaulty(from, source);
       return withBulk(context, { ...config, databaseUrl: to }, (target) =>
         copyOrExplain(context, to, source, target),
@@ -74,6 +75,15 @@ function databaseUrlOf(context: CommandContext, argument: string, text: string):
   const rule = brokenRuleOf(url) ?? brokenRuleOfSslMode(url, context.env);
   if (rule === undefined) return absoluteUrl(context, url);
   throw new CommandFailed(`${variable === undefined ? argument : `${argument} (${variable})`} ${rule}`);
+}
+
+/** Reports a source store in use, since clients expect to find what they store from now on. */
+async function warnIfServed({ stderr }: CommandContext, from: string, source: Bulk): Promise<void> {
+  if (!(await source.isServed())) return;
+  writeMessage(
+    stderr,
+    `plant-store: a service uses ${displayUrl(from)}; the copy lacks what it stores from now on. To move the store, stop the service, then copy`,
+  );
 }
 
 /**

@@ -23,7 +23,7 @@ import { type ConnectionOptions, NothingStored, StoreNotOpened } from '../store.
 import { Connections } from './connections.ts';
 import { withoutCommit, withStoreErrors } from './errors.ts';
 import { requirePrimary } from './host/primary-check.ts';
-import { setTimeouts } from './host/sessions.ts';
+import { OF_COMMANDS, SERVICE_NAME, setTimeouts } from './host/sessions.ts';
 import {
   appliedMigrations,
   hasMigrationsTable,
@@ -47,12 +47,16 @@ const READ_WHOLE_TABLES = `SELECT set_config(name, 'on', true) FROM pg_settings
 
 const TABLES = { plants: 'plants', tokens: 'tokens', keys: 'idempotency_keys' } as const;
 
+/** Query for a session of a service in this database. Every account sees the names of all sessions. */
+const FIND_SERVICE = `SELECT pid FROM pg_stat_activity
+                       WHERE datname = current_database() AND application_name = $1 LIMIT 1`;
+
 /** Key of the advisory lock for copies: "copies" in ASCII. */
 const COPY_LOCK = 0x636f70696573;
 
 /** Opens a store on PostgreSQL for bulk commands such as import, without migrating it. */
 export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk {
-  const connections = new Connections(url, { ...options, timeoutPerTransaction: true });
+  const connections = new Connections(url, { ...options, ...OF_COMMANDS });
   const timeouts = setTimeouts('LOCAL', options.statementTimeoutMs);
 
   function transact<T>(
@@ -104,6 +108,13 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
         transact('BEGIN READ ONLY', async (connection) => {
           await prepareReads(connection);
           return inspectSchema(connection);
+        }),
+      ),
+    isServed: () =>
+      withStoreErrors(() =>
+        transact('BEGIN READ ONLY', async (connection) => {
+          const sessions = await queryIfSupported(connection, { text: FIND_SERVICE, values: [SERVICE_NAME] });
+          return sessions.length > 0;
         }),
       ),
     close: () => connections.close(),

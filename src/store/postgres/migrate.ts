@@ -4,7 +4,7 @@ import { applyMigrations } from '../migrations.ts';
 import { StoreNotOpened } from '../store.ts';
 import { Connections } from './connections.ts';
 import { isDuplicateTable, isLockTimeout } from './errors.ts';
-import { setTimeouts } from './host/sessions.ts';
+import { OF_COMMANDS, setTimeouts } from './host/sessions.ts';
 import type { Connection } from './statements.ts';
 import { inTransaction } from './transaction.ts';
 
@@ -55,8 +55,8 @@ export async function withTransaction<T>(
     poolSize: 1,
     acquireTimeoutMs: 10_000,
     statementTimeoutMs: TIMEOUT_MS,
-    timeoutPerTransaction: true,
     prepare: false,
+    ...OF_COMMANDS,
   });
   const begin = `BEGIN ISOLATION LEVEL READ COMMITTED; ${setTimeouts('LOCAL', TIMEOUT_MS)}` as const;
   try {

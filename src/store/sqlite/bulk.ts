@@ -29,6 +29,7 @@ import {
 import { checkpoint, closeStore } from './files/close-store.ts';
 import { describeMoved, rememberFile, watchFileIdentity } from './files/file-identity.ts';
 import { openLongReading } from './files/long-reading.ts';
+import { isServed } from './files/service-lock.ts';
 import { inspectSqlite } from './integrity.ts';
 import { SELECT_PLANTS } from './large-plants.ts';
 import { isEmpty } from './migrate.ts';
@@ -78,6 +79,7 @@ export async function openSqliteBulk(
         }),
       ),
     inspect: () => answering(file, () => read(() => inspectSqlite(db, file))),
+    isServed: async () => isServed(file),
     close: async () => {
       close();
       const left = writing?.close();

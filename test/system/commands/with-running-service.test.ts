@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { copyFile, writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
+import { displayUrl } from '../../../src/database-url.ts';
 import { engines } from '../../support/engines.ts';
 import { until } from '../../support/patience.ts';
 import { type Installation, newInstallation, TOGETHER } from '../../support/program.ts';
@@ -45,6 +46,31 @@ describe('commands while a service runs on the same store', TOGETHER, () => {
       assert.equal((await service.stop()).code, 0);
     });
   }
+
+  for (const engine of engines)
+    it(`copy of a store in use → warns that later writes are missing; after a stop or a crash it does not, on ${engine.name}`, async (t) => {
+      const installation = await newInstallation(t);
+      const url = await engine.freshUrl(t);
+      const env = { DATABASE_URL: url, NODE_ENV: 'production' };
+      let copies = 0;
+      const copy = async (): Promise<string> => {
+        copies += 1;
+        const target = `sqlite:${join(installation.folder, `copy-${copies}.db`)}`;
+        const { code, stderr } = await installation.run(['copy', url, target]);
+        assert.equal(code, 0, stderr);
+        return stderr.replace(`created a new store at ${displayUrl(target)}\n`, '');
+      };
+      const warning = `plant-store: a service uses ${displayUrl(url)}; the copy lacks what it stores from now on. To move the store, stop the service, then copy\n`;
+      const service = await installation.serve({ env });
+      assert.deepEqual([await copy(), await copy()], [warning, warning]);
+      assert.equal((await service.stop()).code, 0);
+      assert.equal(await copy(), '');
+      const killed = await installation.serve({ env });
+      killed.kill('SIGKILL');
+      await killed.ended;
+      // PostgreSQL sees the end of the connections a moment later.
+      await until(async () => (await copy()) === '');
+    });
 
   it(`backup: of a service under the load of ${CONNECTIONS} connections has every write that was acknowledged before`, async (t) => {
     const installation = await newInstallation(t);

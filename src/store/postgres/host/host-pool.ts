@@ -9,7 +9,7 @@ import {
   POOL_TIMEOUT,
   textOfNotice,
 } from '../errors.ts';
-import { Client, ClientOrFailure, END_MS, prepareSession, type Timelines } from './sessions.ts';
+import { Client, ClientOrFailure, END_MS, prepareSession, SERVICE_NAME, type Timelines } from './sessions.ts';
 
 export type PooledClient = Client & pg.PoolClient;
 
@@ -64,7 +64,7 @@ export class HostPool extends pg.Pool {
       max: options.poolSize,
       connectionTimeoutMillis: connectTimeoutMs,
       keepAlive: true,
-      application_name: 'plant-store',
+      application_name: options.applicationName ?? SERVICE_NAME,
       pipeline: true,
       verify: (client, done) => {
         prepareSession(asOwnClient(client), options, hosts, timelines).then(() => done(), done);

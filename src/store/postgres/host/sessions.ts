@@ -14,6 +14,12 @@ export const ANSWER_GRACE_MS = 500;
 /** Max milliseconds from the end of a connection, or of a pool, until its sockets are closed. */
 export const END_MS = 500;
 
+/** Name of the sessions of a service in `pg_stat_activity`, by which `copy` finds it. */
+export const SERVICE_NAME = 'plant-store';
+
+/** Options of connections for commands and migrations, which end soon. */
+export const OF_COMMANDS = { timeoutPerTransaction: true, applicationName: 'plant-store-command' } as const;
+
 /** A connection that limits the time for each answer of the server. */
 export class Client extends pg.Client {
   /** The error that ended the connection. Later queries reject with a message of pg, which says nothing of it. */

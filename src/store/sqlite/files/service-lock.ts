@@ -1,4 +1,4 @@
-import { rmSync } from 'node:fs';
+import { existsSync, rmSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 import { isLocked } from '../errors.ts';
 import { inodeOf } from './file-identity.ts';
@@ -21,7 +21,7 @@ export interface ServiceLock {
  * created, for example on a full disk.
  */
 export function lockForService(store: string): ServiceLock {
-  const file = `${withoutLinks(store)}-service`;
+  const file = fileOf(store);
   let db: DatabaseSync | undefined;
   try {
     db = new DatabaseSync(file, { timeout: 0 });
@@ -38,6 +38,18 @@ export function lockForService(store: string): ServiceLock {
     db?.close();
     return { isShared: isLocked(error), release: () => undefined };
   }
+}
+
+/** Returns true if a service uses a store. */
+export function isServed(store: string): boolean {
+  if (!existsSync(fileOf(store))) return false;
+  const { isShared, release } = lockForService(store);
+  release();
+  return isShared;
+}
+
+function fileOf(store: string): string {
+  return `${withoutLinks(store)}-service`;
 }
 
 /** Returns a function that releases a lock. The last one removes the file. */

@@ -5,7 +5,7 @@ import { ApiError } from '../api-errors.ts';
 import { readPackagedFile } from '../packaged-files.ts';
 import { responseOf } from './batched-response.ts';
 import type { SendBufferLimit } from './send-buffer-limit.ts';
-import { inPieces, type OnBrokenOff, PIECE_BYTES, sendPieces } from './streamed-response.ts';
+import { inPieces, PIECE_BYTES, sendPieces } from './streamed-response.ts';
 
 /**
  * The gzipped script of Scalar, which renders the API reference. `npm ci` builds it (build/api-reference.ts).
@@ -79,11 +79,7 @@ const PAGE_HEADERS = {
 };
 
 /** Serves the API reference: the page /docs, which renders /openapi.json, and the script of that page. */
-export function addApiReference(
-  scope: FastifyInstance,
-  sendBufferLimit: SendBufferLimit,
-  onBrokenOff: OnBrokenOff,
-): void {
+export function addApiReference(scope: FastifyInstance, sendBufferLimit: SendBufferLimit): void {
   scope.route({
     method: ['GET', 'HEAD'],
     url: '/docs',
@@ -102,10 +98,9 @@ export function addApiReference(
     config: { operationId: 'docs' },
     // The script is always sent gzipped, whatever `Accept-Encoding` says. Every browser accepts gzip, and a
     // server may ignore `Accept-Encoding` (RFC 9110 §12.5.3).
-    handler: async (request, reply) => {
+    handler: async ({ headers, method }, reply) => {
       script ??= readScript();
       const { gzipped, etag } = script;
-      const { headers, method } = request;
       checkPreconditions(headers, etag);
       const isKnown = isKnownBy(headers, etag);
       const hasBody = !isKnown && method !== 'HEAD';
@@ -118,7 +113,7 @@ export function addApiReference(
       if (!hasBody) return reply.send();
       // Sends the script in pieces. One large write would make TLS encrypt the whole script, even if the client
       // never reads it.
-      await sendPieces(request, reply, inPieces(gzipped), onBrokenOff);
+      await sendPieces(reply, inPieces(gzipped));
       return reply;
     },
   });

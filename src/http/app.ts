@@ -10,7 +10,7 @@ import { type Authentication, createAuthentication, type VerifyJwt } from './aut
 import { createLastUse } from './auth/last-use.ts';
 import { createRejectedTokens, limitRequests } from './auth/rate-limit.ts';
 import type { BatchedResponse } from './batched-response.ts';
-import { logFailure, noSuchRoute, toApiError } from './error-response.ts';
+import { noSuchRoute, toApiError } from './error-response.ts';
 import { createHttpApp, type HttpAppOptions, type HttpLimits } from './http-app.ts';
 import { renderOpenApi } from './openapi.ts';
 import { type HandlerOf, METHODS, type Operation, type OperationSchema, ownerOf } from './operation.ts';
@@ -168,7 +168,7 @@ export function createApp(options: AppOptions): FastifyInstance {
 
 /** Logs, counts and traces a request once, after its response was sent or its connection was lost. */
 function complete(response: BatchedResponse, options: AppOptions): void {
-  const { fastifyRequest: request } = response;
+  const { fastifyRequest: request, sendError } = response;
   response.fastifyRequest = undefined;
   if (request === undefined) return;
   const { log, onAnswered, metrics, tracing, connections } = options;
@@ -178,7 +178,7 @@ function complete(response: BatchedResponse, options: AppOptions): void {
   const isSent = response.writableFinished;
   // A client that closed its side before the response counts as gone, even if the response was sent.
   const cut = connections.isDestroyed && !isSent ? CUT_BY_STOP : undefined;
-  const failure = request.brokenOff?.code ?? cut;
+  const failure = sendError === undefined ? cut : toApiError(sendError).code;
   const status = isSent && !response.isHalfClosed ? response.statusCode : failure && statusOf(failure);
   tracing?.endSpan(request, status);
   if (status === undefined) {
@@ -201,16 +201,10 @@ function addRoutes(
   { reads, writes }: Readonly<Record<'reads' | 'writes', ConcurrencyLimit>>,
   options: AppOptions,
 ): void {
-  const { store, log, basePath, limits, metrics } = options;
+  const { store, basePath, limits, metrics } = options;
   const document = renderOpenApi(operations, basePath);
   const methods = collectMethods(scope);
   const sendBufferLimit = new SendBufferLimit(limits.sendBufferLimit, OWNER_SHARE);
-  function onBrokenOff(request: FastifyRequest, error: unknown): void {
-    // A list may fail twice: by the next page and by the check of its token.
-    if (request.brokenOff !== undefined) return;
-    request.brokenOff = toApiError(error);
-    if (request.brokenOff.code >= 50000) logFailure(log, request, error);
-  }
   const concurrencyLimitOf: Readonly<Record<Scope, ConcurrencyLimit>> = {
     'plants:read': reads,
     'plants:write': writes,
@@ -249,7 +243,6 @@ function addRoutes(
     listPlants(store, listPath, metrics.listed, {
       sendBufferLimit,
       recheck: (request) => authentication.recheck(request, listPlantsOperation.scope),
-      onBrokenOff,
     }),
   );
   serve(deletePlantOperation, deletePlant(store));
@@ -260,6 +253,6 @@ function addRoutes(
     handler: async (_request, reply) => asJson(reply, document),
   });
   // Its own limit: clients without a token may not use up that of lists.
-  addApiReference(scope, new SendBufferLimit(limits.sendBufferLimit * REFERENCE_SHARE, 1), onBrokenOff);
+  addApiReference(scope, new SendBufferLimit(limits.sendBufferLimit * REFERENCE_SHARE, 1));
   answerOtherMethods(scope, methods);
 }

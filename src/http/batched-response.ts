@@ -40,7 +40,7 @@ export class BatchedResponse<
   /** Called with `receiveError` when malformed bytes or a timeout interrupt the body of the request. */
   onReceiveError: ((error: unknown) => void) | undefined;
 
-  /** Error for which Node did not send the response. The connection is then closed. */
+  /** Error for which the response was not sent to its end. The connection is then closed. */
   sendError: unknown;
 
   /** Bytes of the body of the request, as its length or its chunk sizes give them so far. */
@@ -111,6 +111,13 @@ export class BatchedResponse<
   override destroy(error?: Error): this {
     if (this.headersSent && !this.writableFinished) reset(this.socket);
     return super.destroy(error);
+  }
+
+  /** Closes the connection because of an error, so that the client notices that the response is incomplete. */
+  breakOff(error: unknown): void {
+    // A list may fail twice: by the next page and by the check of its token.
+    this.sendError ??= error;
+    this.destroy();
   }
 
   /** Ends the response now, with the arguments of `end`. Only `endAll` calls it. */
@@ -222,8 +229,7 @@ function endAll(): void {
       response.endNow(args);
     } catch (error: unknown) {
       // Node rejected the status or a header of this response. The other responses are still sent.
-      response.sendError = error;
-      response.destroy();
+      response.breakOff(error);
     }
   }
 }

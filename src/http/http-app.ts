@@ -45,8 +45,6 @@ declare module 'fastify' {
     traceId: string | undefined;
     /** Code of the error response; otherwise undefined. */
     errorCode: ErrorCode | undefined;
-    /** Error for which the response was not sent to its end; otherwise undefined. */
-    brokenOff: ApiError | undefined;
   }
 }
 
@@ -117,7 +115,7 @@ export function createHttpApp(options: HttpAppOptions): FastifyInstance {
         waitToReject: createLoopBudget(),
         reportRejection,
         onClosed: (response) => {
-          noteSendError(log, response);
+          logSendError(log, response);
           onClosed(response);
         },
         onHandshakeFailed,
@@ -136,7 +134,6 @@ export function createHttpApp(options: HttpAppOptions): FastifyInstance {
   app.setValidatorCompiler<TSchema>(({ schema, httpPart }) => compileRequestCheck(schema, httpPart));
   app.decorateRequest('traceId', undefined);
   app.decorateRequest('errorCode', undefined);
-  app.decorateRequest('brokenOff', undefined);
   app.addHook('preParsing', receiveBody(limits.bodyLimit, options.countBody));
   options.tracing?.traceRequests(app);
   app.addHook('onRequest', (request, reply, done) => {
@@ -162,11 +159,10 @@ export function createHttpApp(options: HttpAppOptions): FastifyInstance {
   return app;
 }
 
-/** Logs the error for which Node did not send a response, and counts the request as failed. */
-function noteSendError(log: EventLog, { sendError, fastifyRequest: request }: BatchedResponse): void {
+/** Logs a server error for which a response was not sent to its end. The client gets no code of it. */
+function logSendError(log: EventLog, { sendError, fastifyRequest: request }: BatchedResponse): void {
   if (sendError === undefined || request === undefined) return;
-  request.brokenOff = toApiError(sendError);
-  logFailure(log, request, sendError);
+  if (toApiError(sendError).code >= 50000) logFailure(log, request, sendError);
 }
 
 /** Returns a generator of request ids. Each has the random prefix of its generator, and a number. */

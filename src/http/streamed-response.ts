@@ -1,12 +1,9 @@
-import type { FastifyReply, FastifyRequest } from 'fastify';
+import type { FastifyReply } from 'fastify';
 import { type BatchedResponse, responseOf } from './batched-response.ts';
 import { ClientGone } from './error-response.ts';
 
 /** Max bytes in one write to a response. */
 export const PIECE_BYTES = 64 * 1024;
-
-/** Called with the error that ends a body whose headers are sent, unless it is ClientGone. */
-export type OnBrokenOff = (request: FastifyRequest, error: unknown) => void;
 
 /** Divides a body into pieces for `sendPieces`. */
 export function* inPieces(bytes: Buffer): Generator<Buffer> {
@@ -16,14 +13,12 @@ export function* inPieces(bytes: Buffer): Generator<Buffer> {
 /**
  * Sends a body in pieces. Requests each piece only after the kernel has accepted the previous one. For a client that does not
  * read, only one piece is in memory. All pieces may share one buffer. Resolves when the first piece is there, and rejects if it
- * cannot be produced, so that the client gets an error response. Calls `onBrokenOff` if a later piece cannot be produced. The
- * headers are already sent then, so the connection is closed in the middle of the body.
+ * cannot be produced, so that the client gets an error response. If a later piece cannot be produced, the headers are already
+ * sent, so the connection is closed in the middle of the body.
  */
 export async function sendPieces(
-  request: FastifyRequest,
   reply: FastifyReply,
   pieces: Iterable<Buffer> | AsyncIterable<Buffer>,
-  onBrokenOff: OnBrokenOff,
 ): Promise<void> {
   const iterator =
     Symbol.asyncIterator in pieces ? pieces[Symbol.asyncIterator]() : pieces[Symbol.iterator]();
@@ -35,8 +30,8 @@ export async function sendPieces(
     if (value !== undefined) response.setHeader(name, value);
   }
   writeAll(response, first, iterator).catch((error: unknown) => {
-    if (!(error instanceof ClientGone)) onBrokenOff(request, error);
-    response.destroy();
+    if (error instanceof ClientGone) response.destroy();
+    else response.breakOff(error);
   });
 }
 

@@ -7,7 +7,7 @@ import { ClientGone } from '../error-response.ts';
 import { type HandlerOf, type Operation, ownerOf } from '../operation.ts';
 import { asJson } from '../response-head.ts';
 import type { HeldBytes, SendBufferLimit } from '../send-buffer-limit.ts';
-import { inPieces, type OnBrokenOff, PIECE_BYTES, sendPieces } from '../streamed-response.ts';
+import { inPieces, PIECE_BYTES, sendPieces } from '../streamed-response.ts';
 import { createTaskLimit } from '../task-limit.ts';
 import { BUFFERED_LIST_BYTES, bufferList } from './buffered-list.ts';
 import { decodeCursor, encodeCursor } from './cursor.ts';
@@ -107,7 +107,6 @@ interface ListGuards {
   readonly sendBufferLimit: SendBufferLimit;
   /** Rejects if the token of the request is no longer valid, or cannot be checked. */
   readonly recheck: (request: FastifyRequest) => Promise<void>;
-  readonly onBrokenOff: OnBrokenOff;
 }
 
 /**
@@ -119,7 +118,7 @@ export function listPlants(
   store: Store,
   path: string,
   onSent: (bytes: number) => void,
-  { sendBufferLimit, recheck, onBrokenOff }: ListGuards,
+  { sendBufferLimit, recheck }: ListGuards,
 ): HandlerOf<typeof listPlantsOperation> {
   const bufferLimited = createTaskLimit(CONCURRENT_BUFFERED_LISTS);
   const readLimited = createTaskLimit(CONCURRENT_READS);
@@ -192,7 +191,7 @@ export function listPlants(
     reply.header('content-type', 'application/json');
     if (limit === undefined) {
       held.take(STREAM_BYTES);
-      await sendPieces(request, reply, streamed(pages, [first], held), onBrokenOff);
+      await sendPieces(reply, streamed(pages, [first], held));
     } else {
       const expected = Math.min(BUFFERED_LIST_BYTES, pages.pageBytes + pages.expectedBytes()) + PAGE_BYTES;
       await held.reserve(expected);
@@ -202,16 +201,9 @@ export function listPlants(
         'content-length',
         buffered.reduce((sum, { length }) => sum + length, 0),
       );
-      await sendPieces(request, reply, sendAndFree(buffered), onBrokenOff);
+      await sendPieces(reply, sendAndFree(buffered));
     }
-    recheckWhileSent(response, async () => {
-      try {
-        await recheck(request);
-      } catch (error: unknown) {
-        onBrokenOff(request, error);
-        response.destroy();
-      }
-    });
+    recheckWhileSent(response, () => recheck(request));
     return undefined;
   };
 }
@@ -232,10 +224,11 @@ function addLink(
   reply.header('link', `<${path}?limit=${limit}&cursor=${encodeCursor(cutAt)}>; rel="next"`);
 }
 
-/** Calls `recheck` until the response is sent, even while the client does not read. */
+/** Calls `recheck` until the response is sent, even while the client does not read. Breaks the response off if it rejects. */
 function recheckWhileSent(response: BatchedResponse, recheck: () => Promise<void>): void {
   if (response.destroyed) return;
-  const timer = setInterval(() => void recheck(), RECHECK_MS);
+  const check = () => recheck().catch((error: unknown) => response.breakOff(error));
+  const timer = setInterval(() => void check(), RECHECK_MS);
   response.once('close', () => clearInterval(timer));
 }
 

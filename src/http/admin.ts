@@ -1,7 +1,7 @@
 import type { FastifyInstance } from 'fastify';
 import type { Registry } from 'prom-client';
 import Gauge from 'prom-client/lib/gauge.js';
-import { ApiError, type ErrorCode } from '../api-errors.ts';
+import { ApiError } from '../api-errors.ts';
 import { afterRunning, within } from '../running-time.ts';
 import { messageOf } from '../thrown-errors.ts';
 import { RETRY_SOON } from './error-response.ts';
@@ -42,12 +42,6 @@ export const CHECK_MS = 1_000;
  */
 export const SILENT_MS = 6_000;
 
-/**
- * Codes of server errors that get no error line in the log. 50100 and 50301: a client could flood the log. 50300:
- * the response of /ready contains the reason.
- */
-const UNLOGGED: readonly ErrorCode[] = [50100, 50300, 50301];
-
 /** Creates the application for operators, on a separate port: /live, /ready and /metrics. */
 export function createAdmin({ registry, checks, limits, connections, log }: AdminOptions): FastifyInstance {
   const probes = checks.map((check) => ({ name: check.name, failure: createProbe(check) }));
@@ -60,7 +54,6 @@ export function createAdmin({ registry, checks, limits, connections, log }: Admi
     countBody: () => undefined,
     allowed: 'GET, HEAD, OPTIONS',
     noSuchRoute: () => new ApiError(40401, 'no such route; this port serves /live, /ready and /metrics'),
-    unlogged: UNLOGGED,
   });
   const methods = collectMethods(admin);
   const withHead = { exposeHeadRoute: true };

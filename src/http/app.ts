@@ -1,5 +1,5 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
-import { type ErrorCode, statusOf } from '../api-errors.ts';
+import { statusOf } from '../api-errors.ts';
 import type { Audit } from '../observability/audit-log.ts';
 import type { AnsweredRequest } from '../observability/log.ts';
 import type { Metrics } from '../observability/metrics.ts';
@@ -76,15 +76,6 @@ const UNLIMITED: Pick<ConcurrencyLimit, 'run'> = { run: (_owner, work) => work()
 /** Memory for clients that read the script of the API reference, as a share of that for lists. */
 export const REFERENCE_SHARE = 1 / 8;
 
-/**
- * Codes of server errors that get no error line in the log. 50100: the client sent a method that is not
- * implemented. 50301: the service is overloaded, and log lines would add load. 50302: the key of a token is
- * unknown and cannot be fetched now. Clients could flood the log with such tokens. Instead, the service logs
- * each failed read of the identity provider's keys. A list that broke off is logged with any 5xx: its client
- * gets no code.
- */
-const UNLOGGED: readonly ErrorCode[] = [50100, 50301, 50302];
-
 /** All operations of the service, as listed in the OpenAPI document. */
 export const operations = [createPlantOperation, listPlantsOperation, deletePlantOperation] as const;
 
@@ -100,7 +91,6 @@ export function createApp(options: AppOptions): FastifyInstance {
     countBody: createBodyMemory(limits.bodyLimit),
     allowed: [...METHODS, 'OPTIONS'].join(', '),
     noSuchRoute: () => noSuchRoute(basePath),
-    unlogged: UNLOGGED,
     onRejected: (requestId, code) => {
       log.event('rejected', { requestId, operation: 'none', status: statusOf(code) });
       metrics.rejected(statusOf(code));

@@ -1,6 +1,6 @@
 import { randomBytes } from 'node:crypto';
 import Fastify, { type FastifyInstance, LogController } from 'fastify';
-import type { ApiError, ErrorCode } from '../api-errors.ts';
+import { ApiError, type ErrorCode } from '../api-errors.ts';
 import type { EventLog } from '../observability/log-events.ts';
 import type { Tracing } from '../observability/tracing.ts';
 import type { TSchema } from '../schema.ts';
@@ -69,8 +69,6 @@ export interface HttpAppOptions {
   /** Value of `Allow` for `OPTIONS *`: the methods of the server as a whole (RFC 9110 §9.3.7). */
   readonly allowed: string;
   readonly noSuchRoute: () => ApiError;
-  /** Codes of server errors that get no error line in the log. */
-  readonly unlogged: readonly ErrorCode[];
   /** Called with each error that is found before a request is routed. */
   readonly onRejected?: (requestId: string, code: ErrorCode) => void;
   /** Called once for each request, after its response was sent or its connection was lost. */
@@ -153,10 +151,18 @@ export function createHttpApp(options: HttpAppOptions): FastifyInstance {
     const apiError = toApiError(error);
     // The connection is closed, so no response is sent. `onClosed` is still called.
     if (error instanceof ClientGone && reply.raw.destroyed) return;
-    if (apiError.code >= 50000 && !options.unlogged.includes(apiError.code)) logFailure(log, request, error);
+    if (hidesCause(error, apiError)) logFailure(log, request, error);
     sendApiError(reply, apiError);
   });
   return app;
+}
+
+/**
+ * True if the log needs the cause of a response. An error that was thrown as ApiError says all to the client, who could flood
+ * the log with it. So does an overload (50301), to which log lines would add load.
+ */
+function hidesCause(error: unknown, { code }: ApiError): boolean {
+  return !(error instanceof ApiError) && code >= 50000 && code !== 50301;
 }
 
 /** Logs a server error for which a response was not sent to its end. The client gets no code of it. */

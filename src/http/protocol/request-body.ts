@@ -1,4 +1,3 @@
-import type { IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
 import { ApiError } from '../../api-errors.ts';
 import { responseOf } from '../batched-response.ts';
@@ -41,8 +40,9 @@ export function receiveBody(limit: number, countMemory: (owner: string, bytes: n
     // An HTTP/1.0 client does not wait for 100 Continue and gets none.
     if (awaitsContinue && raw.httpVersionMinor > 0) response.writeContinue();
     if (raw.complete && !isEmpty) {
-      const body = readAll(raw);
-      if (isRead(request)) request.body = body;
+      // Reads all bytes; null for an empty body, which counts as none.
+      const body: unknown = raw.read();
+      if (Buffer.isBuffer(body) && isRead(request)) request.body = body;
     }
     if (raw.complete || isEmpty) done();
     else collect(request, reply, done);
@@ -140,17 +140,6 @@ function authenticateAgain(request: FastifyRequest, reply: FastifyReply): Promis
     if (authenticate === undefined) resolve();
     else authenticate(request, reply, (error) => (error === undefined ? resolve() : reject(error)));
   });
-}
-
-/** Returns a body that has arrived completely. An empty body counts as no body. */
-function readAll(message: IncomingMessage): Buffer | undefined {
-  const chunks: Buffer[] = [];
-  for (;;) {
-    const chunk: unknown = message.read();
-    if (!Buffer.isBuffer(chunk)) break;
-    chunks.push(chunk);
-  }
-  return chunks.length > 1 ? Buffer.concat(chunks) : chunks[0];
 }
 
 /**

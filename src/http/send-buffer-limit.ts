@@ -37,8 +37,6 @@ export class SendBufferLimit {
   readonly #holding = new Set<HeldBytes>();
   /** Responses that wait for memory. The first has waited longest. */
   readonly #waiting: Waiting[] = [];
-  /** Responses that wait for something else, and release no memory until they have it. */
-  readonly #paused = new Set<HeldBytes>();
   #used = 0;
 
   /** `limit` is in bytes, `ownerShare` the part of it that one owner may use. */
@@ -65,7 +63,7 @@ export class SendBufferLimit {
   async reserve(memory: number, response: HeldBytes): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();
     this.#waiting.push({ response, memory, resolve, reject });
-    this.#wakeNext();
+    this.wakeNext();
     const waitMs = response.isBegun() ? BEGUN_WAIT_MS : WAIT_MS;
     const cancelTimeout = afterRunning(waitMs, () => this.#cancel(response, tooMuch()));
     try {
@@ -75,21 +73,11 @@ export class SendBufferLimit {
     }
   }
 
-  /** Counts a response as one that waits, until `resume`: memory that only such responses hold is not released. */
-  pause(response: HeldBytes): void {
-    this.#paused.add(response);
-    this.#wakeNext();
-  }
-
-  resume(response: HeldBytes): void {
-    this.#paused.delete(response);
-  }
-
   /** Releases memory of a response: first that which was taken by `reserve`. */
   release(memory: number, response: HeldBytes): void {
     response.reserved -= Math.min(memory, response.reserved);
     this.#count(-memory, response);
-    this.#wakeNext();
+    this.wakeNext();
   }
 
   /** Releases all memory of a closed response, and rejects its pending reservation, if there is one. */
@@ -103,7 +91,7 @@ export class SendBufferLimit {
     if (index === -1) return;
     const [waiting] = this.#waiting.splice(index, 1);
     waiting?.reject(reason);
-    this.#wakeNext();
+    this.wakeNext();
   }
 
   #count(memory: number, response: HeldBytes): void {
@@ -123,8 +111,8 @@ export class SendBufferLimit {
     return used === 0 || used + memory <= this.#limitOfOwner;
   }
 
-  // Wakes responses in their order.
-  #wakeNext(): void {
+  /** Wakes responses in their order. Called whenever one of them may get memory. */
+  wakeNext(): void {
     for (let index = this.#findNext(0); index !== -1; index = this.#findNext(index)) {
       for (const { memory, response, resolve } of this.#waiting.splice(index, 1)) {
         response.reserved += memory;
@@ -142,7 +130,7 @@ export class SendBufferLimit {
     const waiting = new Set(this.#waiting.map(({ response }) => response));
     const notWaiting = holding.filter((response) => !waiting.has(response));
     // Other memory than reserved may never be released, while a client does not read.
-    const moving = notWaiting.filter((response) => response.reserved > 0 && !this.#paused.has(response));
+    const moving = notWaiting.filter((response) => response.reserved > 0 && !response.isPaused);
     const ownersNotWaiting = new Set(notWaiting.map(({ owner }) => owner));
     const ownersMoving = new Set(moving.map(({ owner }) => owner));
 
@@ -183,6 +171,8 @@ export class HeldBytes {
   memory = 0;
   /** The part of the memory that was taken by `reserve`, which waits for memory. */
   reserved = 0;
+  /** True while the response waits for something else, and releases no memory until it has it. */
+  isPaused = false;
   readonly #response: BatchedResponse;
   readonly #limit: SendBufferLimit;
 
@@ -222,14 +212,15 @@ export class HeldBytes {
 
   /** Runs `work` when `gate` allows it. Until then, this response releases no memory. */
   async waitFor<T>(gate: <R>(work: () => Promise<R>) => Promise<R>, work: () => Promise<T>): Promise<T> {
-    this.#limit.pause(this);
+    this.isPaused = true;
+    this.#limit.wakeNext();
     try {
       return await gate(() => {
-        this.#limit.resume(this);
+        this.isPaused = false;
         return work();
       });
     } finally {
-      this.#limit.resume(this);
+      this.isPaused = false;
     }
   }
 

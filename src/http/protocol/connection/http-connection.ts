@@ -80,7 +80,7 @@ export class Connection {
     this.#options = options;
     this.#framing = new Framing(options.maxHeaderBytes);
     this.#unparsed = new UnparsedInput((bytes) => options.onInputCounted(this, bytes));
-    this.sendProgress = new SendProgress(socket, options.timeouts.write);
+    this.sendProgress = new SendProgress(socket);
     this.#parser = takeParser(socket);
     const read = (chunk: Buffer): void => this.#read(chunk);
     socket.on('data', read);
@@ -198,7 +198,7 @@ export class Connection {
   checkSendQueue(sendQueueOf: SendQueueOf, age: number): void {
     const { write } = this.#options.timeouts;
     this.sendProgress.noteQueue(sendQueueOf, age);
-    if (this.sendProgress.hasStalled) this.destroy();
+    if (this.sendProgress.confirmedStalledTicks >= write) this.destroy();
     else if (this.#mayHaveUnread) {
       const unread = this.sendProgress.noteUnread(sendQueueOf);
       // A client that reads the end of its response gets half of the write timeout again.

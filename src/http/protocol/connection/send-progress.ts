@@ -6,7 +6,6 @@ export class SendProgress {
   /** Ticks since the client last accepted a byte. */
   stalledTicks = 0;
   readonly #socket: Socket;
-  readonly #timeoutTicks: number;
   /** The kernel's send queue, as last read; undefined if the client has accepted a byte since. */
   #queue: { readonly bytes: number | undefined } | undefined;
   /** Bytes of complete responses in the kernel's send queue, as last read. */
@@ -16,9 +15,8 @@ export class SendProgress {
   #lastUnsent = 0;
   #lastWritten = 0;
 
-  constructor(socket: Socket, timeoutTicks: number) {
+  constructor(socket: Socket) {
     this.#socket = socket;
-    this.#timeoutTicks = timeoutTicks;
   }
 
   /** Counts one tick. */
@@ -41,11 +39,6 @@ export class SendProgress {
   get #hasMoved(): boolean {
     const { writableLength, bytesWritten } = this.#socket;
     return bytesWritten !== this.#lastWritten || writableLength < this.#lastUnsent;
-  }
-
-  /** True if the client had accepted no byte for the timeout when the noted send queue was read. */
-  get hasStalled(): boolean {
-    return this.confirmedStalledTicks >= this.#timeoutTicks;
   }
 
   /**

@@ -42,41 +42,27 @@ export async function writeAtomically<T>(
   });
   try {
     const partial = await creating;
+    const published: string[] = [];
     try {
-      return await writeAndPublish(file, partial, folder, async () => {
-        const result = await writeAndSync(partial, work);
-        isComplete = true;
-        return result;
-      });
+      const result = await writeAndSync(partial, work);
+      isComplete = true;
+      await publish(partial.path, file);
+      published.push(file);
+      await rm(partial.path, { force: true });
+      // Syncs the folder after `publish`: only then is the new file name durable.
+      syncOpenFolder(folder.fd);
+      return result;
+    } catch (error: unknown) {
+      const left = [...discard(partial), ...remove(published)];
+      const explained = explainFileError('write', file, error);
+      if (left.length === 0) throw explained;
+      throw new CommandFailed(`${messageOf(explained)}; remove ${left.join(' and ')}`, { cause: error });
     } finally {
       await partial.handle.close();
     }
   } finally {
     stopListening();
     await folder.close();
-  }
-}
-
-async function writeAndPublish<T>(
-  file: string,
-  partial: PartialFile,
-  folder: FileHandle,
-  write: () => Promise<T>,
-): Promise<T> {
-  const published: string[] = [];
-  try {
-    const result = await write();
-    await publish(partial.path, file);
-    published.push(file);
-    await rm(partial.path, { force: true });
-    // Syncs the folder after `publish`: only then is the new file name durable.
-    syncOpenFolder(folder.fd);
-    return result;
-  } catch (error: unknown) {
-    const left = [...discard(partial), ...remove(published)];
-    const explained = explainFileError('write', file, error);
-    if (left.length === 0) throw explained;
-    throw new CommandFailed(`${messageOf(explained)}; remove ${left.join(' and ')}`, { cause: error });
   }
 }
 

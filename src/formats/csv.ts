@@ -241,13 +241,9 @@ function toPlantEntry(line: number, cells: readonly Cell[], places: ReadonlyMap<
 
 /** Decodes a cell as UTF-8; each character of the cell is one byte. Returns undefined for invalid UTF-8. */
 function decode(cell: string): string | undefined {
-  if (isAscii(cell)) return cell;
+  if (!/[\x80-\xff]/.test(cell)) return cell;
   const bytes = Buffer.from(cell, 'latin1');
   return isUtf8(bytes) ? bytes.toString('utf8') : undefined;
-}
-
-function isAscii(text: string): boolean {
-  return !/[\x80-\xff]/.test(text);
 }
 
 // Does not split the cell: the list of many short lines would take ten times its memory.

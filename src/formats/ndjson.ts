@@ -33,23 +33,21 @@ function write(plants: Parameters<Format['write']>[0]): string {
 
 async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Entry[]> {
   let begun: readonly Buffer[] = [];
+  /** Bytes of the current line in earlier chunks. With more than MAX_LINE_BYTES, it was reported, and its rest is skipped. */
   let begunBytes = 0;
-  /** True if the current line was already reported as too long. The rest of this line is skipped. */
-  let isReported = false;
   let line = 1;
 
   function endLine(rest: Buffer): readonly Entry[] {
-    const entries = isReported ? [] : readLine(rest);
+    const entries = begunBytes > MAX_LINE_BYTES ? [] : readLine(rest);
     begun = [];
     begunBytes = 0;
-    isReported = false;
     line += 1;
     return entries;
   }
 
   function readLine(rest: Buffer): readonly Entry[] {
     if (begunBytes + rest.length > MAX_LINE_BYTES) return [tooLong(line)];
-    const entry = parseLine(line, whole(begun, rest));
+    const entry = parseLine(line, begun.length === 0 ? rest : Buffer.concat([...begun, rest]));
     return entry === undefined ? [] : [entry];
   }
 
@@ -61,12 +59,10 @@ async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Ent
       start = end + 1;
     }
     const rest = chunk.subarray(start);
+    const isReported = begunBytes > MAX_LINE_BYTES;
     begunBytes += rest.length;
-    if (begunBytes > MAX_LINE_BYTES) {
-      begun = [];
-      if (!isReported) entries.push(tooLong(line));
-      isReported = true;
-    } else begun = [...begun, rest];
+    begun = begunBytes > MAX_LINE_BYTES ? [] : [...begun, rest];
+    if (begunBytes > MAX_LINE_BYTES && !isReported) entries.push(tooLong(line));
     yield entries;
     if (begunBytes > MAX_SKIPPED_BYTES)
       throw new FileInvalid(
@@ -74,10 +70,6 @@ async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Ent
       );
   }
   yield endLine(Buffer.alloc(0));
-}
-
-function whole(begun: readonly Buffer[], rest: Buffer): Buffer {
-  return begun.length === 0 ? rest : Buffer.concat([...begun, rest]);
 }
 
 function tooLong(line: number): Entry {

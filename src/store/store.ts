@@ -242,13 +242,8 @@ export interface ConnectionOptions {
   readonly acquireTimeoutMs: number;
   /** Max milliseconds for one statement. */
   readonly statementTimeoutMs: number;
-  /**
-   * True if sessions do not set this timeout, since each transaction does. A pooler in transaction mode would keep that of
-   * a session for other clients.
-   */
-  readonly timeoutPerTransaction?: boolean;
-  /** Name of the sessions in `pg_stat_activity`, unless the URL has one. Default: that of a service. */
-  readonly applicationName?: string;
+  /** True for a command or migration. Its transactions set the timeouts, and its sessions have the name of a command. */
+  readonly ofCommand?: boolean;
   /** True to prepare statements by name. A pooler in transaction mode may not support this. */
   readonly prepare: boolean;
 }

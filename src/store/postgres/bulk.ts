@@ -23,7 +23,7 @@ import { type ConnectionOptions, NothingStored, StoreNotOpened } from '../store.
 import { Connections } from './connections.ts';
 import { withoutCommit, withStoreErrors } from './errors.ts';
 import { requirePrimary } from './host/primary-check.ts';
-import { OF_COMMANDS, SERVICE_NAME, setTimeouts } from './host/sessions.ts';
+import { SERVICE_NAME, setTimeouts } from './host/sessions.ts';
 import {
   appliedMigrations,
   hasMigrationsTable,
@@ -56,7 +56,7 @@ const COPY_LOCK = 0x636f70696573;
 
 /** Opens a store on PostgreSQL for bulk commands such as import, without migrating it. */
 export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk {
-  const connections = new Connections(url, { ...options, ...OF_COMMANDS });
+  const connections = new Connections(url, { ...options, ofCommand: true });
   const timeouts = setTimeouts('LOCAL', options.statementTimeoutMs);
 
   function transact<T>(

@@ -4,7 +4,7 @@ import { applyMigrations } from '../migrations.ts';
 import { StoreNotOpened } from '../store.ts';
 import { Connections } from './connections.ts';
 import { isDuplicateTable, isLockTimeout } from './errors.ts';
-import { OF_COMMANDS, setTimeouts } from './host/sessions.ts';
+import { setTimeouts } from './host/sessions.ts';
 import type { Connection } from './statements.ts';
 import { inTransaction } from './transaction.ts';
 
@@ -56,7 +56,7 @@ export async function withTransaction<T>(
     acquireTimeoutMs: 10_000,
     statementTimeoutMs: TIMEOUT_MS,
     prepare: false,
-    ...OF_COMMANDS,
+    ofCommand: true,
   });
   const begin = `BEGIN ISOLATION LEVEL READ COMMITTED; ${setTimeouts('LOCAL', TIMEOUT_MS)}` as const;
   try {

@@ -64,7 +64,7 @@ export class HostPool extends pg.Pool {
       max: options.poolSize,
       connectionTimeoutMillis: connectTimeoutMs,
       keepAlive: true,
-      application_name: options.applicationName ?? SERVICE_NAME,
+      application_name: options.ofCommand === true ? `${SERVICE_NAME}-command` : SERVICE_NAME,
       pipeline: true,
       verify: (client, done) => {
         prepareSession(asOwnClient(client), options, hosts, timelines).then(() => done(), done);

@@ -14,11 +14,8 @@ export const ANSWER_GRACE_MS = 500;
 /** Max milliseconds from the end of a connection, or of a pool, until its sockets are closed. */
 export const END_MS = 500;
 
-/** Name of the sessions of a service in `pg_stat_activity`, by which `copy` finds it. */
+/** Name of the sessions of a service in `pg_stat_activity`, unless the URL has one. By it `copy` finds the service. */
 export const SERVICE_NAME = 'plant-store';
-
-/** Options of connections for commands and migrations, which end soon. */
-export const OF_COMMANDS = { timeoutPerTransaction: true, applicationName: 'plant-store-command' } as const;
 
 /** A connection that limits the time for each answer of the server. */
 export class Client extends pg.Client {
@@ -220,8 +217,8 @@ export async function prepareSession(
   hosts: number,
   timelines: Timelines,
 ): Promise<void> {
-  const timeouts =
-    options.timeoutPerTransaction === true ? '' : `${setTimeouts('SESSION', options.statementTimeoutMs)};`;
+  // A pooler in transaction mode would keep the longer timeouts of a command for other clients.
+  const timeouts = options.ofCommand === true ? '' : `${setTimeouts('SESSION', options.statementTimeoutMs)};`;
   const set = `${timeouts} SET synchronous_commit = on; SET default_transaction_isolation = 'read committed';
                SET client_min_messages = warning; ${SET_SETTINGS}; ${PLAN_ONCE}`;
   const ask = `SELECT current_setting('in_hot_standby', true) AS standby,

@@ -38,21 +38,12 @@ export async function openSqlite(
   let broken: StoreUnavailable | undefined;
   let checkpointFailures = 0;
 
-  // Handles a fatal error. Rejects queued writes before it calls `onFatal`, which may end the process.
-  function breakWith(
-    reason: string,
-    rejectQueued: (failure: StoreUnavailable) => void = () => undefined,
-  ): StoreUnavailable {
-    const isFirst = broken === undefined;
-    broken ??= storeFailed(file, reason);
-    rejectQueued(broken);
-    if (isFirst) onFatal(broken);
+  /** Handles a fatal error. Returns the error of all later calls. */
+  function breakWith(reason: string): StoreUnavailable {
+    if (broken !== undefined) return broken;
+    broken = storeFailed(file, reason);
+    onFatal(broken);
     return broken;
-  }
-
-  function toStoreError(error: unknown): unknown {
-    const severity = severityOf(error);
-    return severity === 'rejected' ? error : failureOf({ severity, reason: reasonOf(error) });
   }
 
   function endCheckpoint(failure: string | undefined): void {
@@ -95,7 +86,8 @@ export async function openSqlite(
     try {
       return work();
     } catch (error: unknown) {
-      throw toStoreError(error);
+      const severity = severityOf(error);
+      throw severity === 'rejected' ? error : failureOf({ severity, reason: reasonOf(error) });
     }
   }
 

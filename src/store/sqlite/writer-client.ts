@@ -2,7 +2,7 @@ import { on } from 'node:events';
 import type { Worker } from 'node:worker_threads';
 import { startThread } from '../../packaged-files.ts';
 import type { StoreUnavailable } from '../store.ts';
-import { notOpened, reasonOf } from './errors.ts';
+import { notOpened, reasonOf, storeFailed } from './errors.ts';
 import type { WriterMessage, WriterReply, WriterRequest } from './writer-thread.ts';
 
 interface Writer {
@@ -11,7 +11,7 @@ interface Writer {
 }
 
 interface WriterEvents {
-  breakWith(reason: string, rejectQueued: (failure: StoreUnavailable) => void): void;
+  breakWith(reason: string): void;
   endCheckpoint(failure: string | undefined): void;
 }
 
@@ -24,10 +24,10 @@ export async function startWriter(file: string, { breakWith, endCheckpoint }: Wr
   let failure: StoreUnavailable | undefined;
 
   function fail(reason: string): void {
-    breakWith(reason, (broken) => {
-      failure = broken;
-      for (const { reject } of waiting.splice(0)) reject(broken);
-    });
+    failure ??= storeFailed(file, reason);
+    for (const { reject } of waiting.splice(0)) reject(failure);
+    // Last, since it may throw or end the process.
+    breakWith(reason);
   }
 
   worker.on('message', (message: unknown) => {

@@ -107,17 +107,12 @@ export async function openBulk(
  * StoreNotOpened. Changes nothing.
  */
 export async function rejectUnlessFillable(url: string): Promise<void> {
-  if (!(await isFillable(url))) throw new StoreNotEmpty('the store is not empty');
-}
-
-async function isFillable(url: string): Promise<boolean> {
   const file = sqliteFile(url);
-  if (file === undefined) {
-    const postgres = await import('./postgres/bulk.ts');
-    return postgres.isFillable(url);
-  }
-  const sqlite = await import('./sqlite/migrate.ts');
-  return sqlite.isFillable(file);
+  const isFillable =
+    file === undefined
+      ? (await import('./postgres/bulk.ts')).isFillable(url)
+      : (await import('./sqlite/migrate.ts')).isFillable(file);
+  if (!(await isFillable)) throw new StoreNotEmpty('the store is not empty');
 }
 
 /**

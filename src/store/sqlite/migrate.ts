@@ -6,7 +6,7 @@ import { syncFolder } from '../folder-sync.ts';
 import { applyMigrations, missingMigrations } from '../migrations.ts';
 import { FIND_ANY_ROW } from '../rows.ts';
 import { type MigrationOptions, StoreNotOpened } from '../store.ts';
-import { inLongTransaction, inTransaction, openForReading, openForWriting } from './connection.ts';
+import { inLongTransaction, openForReading, openForWriting } from './connection.ts';
 import { isLocked, notOpened, whyNotWritable } from './errors.ts';
 import { closeStore } from './files/close-store.ts';
 import { watchFileIdentity } from './files/file-identity.ts';
@@ -76,12 +76,7 @@ export async function isFillable(file: string): Promise<boolean> {
         }
         rejectUnlessWritable(file);
         // Takes the write lock, as the migration will. `query_only` would prevent it.
-        db.exec('PRAGMA query_only = OFF');
-        inTransaction(
-          db,
-          () => undefined,
-          () => 'ROLLBACK',
-        );
+        db.exec('PRAGMA query_only = OFF; BEGIN IMMEDIATE; ROLLBACK');
         return true;
       } finally {
         db.close();

@@ -43,10 +43,7 @@ const BULK_CHARACTERS_BETWEEN_CHECKPOINTS = 4 * CHARACTERS_BETWEEN_CHECKPOINTS;
  * Opens an embedded store for bulk commands such as import, without migrating it. Rejects with StoreNotOpened
  * if the file cannot be opened.
  */
-export async function openSqliteBulk(
-  file: string,
-  onLogLeft: (left: LogLeft) => void = () => undefined,
-): Promise<Bulk> {
+export async function openSqliteBulk(file: string, onLogLeft?: (left: LogLeft) => void): Promise<Bulk> {
   const { db, read, close } = openOrExplain(file, openLongReading);
   const isAt = rememberFile(file);
   let writing: Writing | undefined;
@@ -56,11 +53,10 @@ export async function openSqliteBulk(
    * reads must not open it.
    */
   function writer(): Writing {
-    if (writing === undefined && !isAt(file)) throw storeFailed(file, describeMoved(file));
-    if (writing === undefined) {
-      rejectChangedSchema(db, file);
-      writing = createWriting(openOrExplain(file, openForWriting), file);
-    }
+    if (writing !== undefined) return writing;
+    if (!isAt(file)) throw storeFailed(file, describeMoved(file));
+    rejectChangedSchema(db, file);
+    writing = createWriting(openOrExplain(file, openForWriting), file);
     return writing;
   }
 
@@ -83,7 +79,7 @@ export async function openSqliteBulk(
     close: async () => {
       close();
       const left = writing?.close();
-      if (left !== undefined) onLogLeft(left);
+      if (left !== undefined) onLogLeft?.(left);
     },
   };
 }

@@ -22,18 +22,9 @@ import type { WriterReply } from './writer-thread.ts';
  */
 export async function openSqlite(
   file: string,
-  {
-    onFatal,
-    now,
-    keyDeletion,
-    mustExist = false,
-    onlyTokens = false,
-    onCreated = () => undefined,
-    onLogLeft = () => undefined,
-    onTaskEnd = () => undefined,
-  }: StoreOptions,
+  { onFatal, now, keyDeletion, mustExist = false, onlyTokens, onCreated, onLogLeft, onTaskEnd }: StoreOptions,
 ): Promise<Engine> {
-  if (isNewStore(await migrateSqlite(file, { mustExist }))) onCreated();
+  if (isNewStore(await migrateSqlite(file, { mustExist }))) onCreated?.();
   /** Reason why the store no longer works: the first fatal error, or its close. */
   let broken: StoreUnavailable | undefined;
   let checkpointFailures = 0;
@@ -48,11 +39,11 @@ export async function openSqlite(
 
   function endCheckpoint(failure: string | undefined): void {
     if (failure !== undefined) checkpointFailures += 1;
-    onTaskEnd('checkpoints', failure === undefined ? undefined : new StoreUnavailable(failure));
+    onTaskEnd?.('checkpoints', failure === undefined ? undefined : new StoreUnavailable(failure));
   }
 
   const writer = await startWriter(file, { breakWith, endCheckpoint });
-  const reader = await openReader(file, { onlyTokens }).catch(async (error: unknown) => {
+  const reader = await openReader(file, onlyTokens).catch(async (error: unknown) => {
     await writer.close();
     throw notOpened(file, error);
   });
@@ -124,7 +115,7 @@ export async function openSqlite(
       keyExpiry?.end();
       await writer.close();
       const left = reader.close();
-      if (left !== undefined) onLogLeft(left);
+      if (left !== undefined) onLogLeft?.(left);
     },
   };
 }

@@ -31,7 +31,7 @@ const TABLES = ['migrations', 'plants', 'tokens', 'idempotency_keys'];
  */
 export async function migrateSqlite(
   file: string,
-  { mustExist = false, onLogLeft = () => undefined }: MigrationOptions = {},
+  { mustExist = false, onLogLeft }: MigrationOptions = {},
 ): Promise<readonly string[]> {
   let isNew = false;
   try {
@@ -43,7 +43,7 @@ export async function migrateSqlite(
       try {
         const applied = await inLongTransaction(db, () => migrate(db));
         const left = closeStore(db, watchFileIdentity(file, 0));
-        if (left !== undefined) onLogLeft(left);
+        if (left !== undefined) onLogLeft?.(left);
         return applied;
       } finally {
         if (db.isOpen) db.close();

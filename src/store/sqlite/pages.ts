@@ -76,7 +76,9 @@ export function preparePages(db: DatabaseSync) {
   );
   single.setReadBigInts(true);
   const first = db.prepare(
-    `SELECT CAST(${ANY_PLANT} AS BLOB) AS json, id, ${moreAfter('plants.id')}
+    `SELECT CAST(${ANY_PLANT} AS BLOB) AS json, id,
+            EXISTS (SELECT 1 FROM plants AS next
+                     WHERE next.owner = ?1 AND next.id > plants.id AND next.id <= ?3) AS more
        FROM plants LEFT JOIN large_plants USING (large_id)
       WHERE owner = ?1 AND id BETWEEN ?2 AND ?3 ORDER BY id LIMIT 1`,
   );
@@ -141,8 +143,4 @@ export function preparePages(db: DatabaseSync) {
 function pageOf(members: readonly string[], last?: bigint): PlantPage {
   const json = `[${members.join(',')}]`;
   return last === undefined ? { json } : { json, cut: { last, count: members.length } };
-}
-
-function moreAfter(id: string): string {
-  return `EXISTS (SELECT 1 FROM plants AS next WHERE next.owner = ?1 AND next.id > ${id} AND next.id <= ?3) AS more`;
 }

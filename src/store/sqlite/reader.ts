@@ -3,7 +3,7 @@ import type { StatementSync } from 'node:sqlite';
 import { LRUCache } from 'lru-cache';
 import type { FoundToken } from '../../token.ts';
 import { FIND_ANY_ROW, FOUND_TOKEN_COLUMNS, toFoundToken } from '../rows.ts';
-import type { IdRange, PageLimit, PlantPage, StoreOptions } from '../store.ts';
+import type { IdRange, PageLimit, PlantPage } from '../store.ts';
 import { openForReading } from './connection.ts';
 import { closeStore } from './files/close-store.ts';
 import { watchFileIdentity } from './files/file-identity.ts';
@@ -22,10 +22,7 @@ const ENTRY_CHARACTERS = 256;
  * Opens a connection that is only for reads, and reads the store with it synchronously. Throws StoreNotOpened for a changed
  * schema; with `onlyTokens`, only if the table of tokens changed.
  */
-export async function openReader(
-  file: string,
-  { onlyTokens = false }: Pick<StoreOptions, 'onlyTokens'> = {},
-) {
+export async function openReader(file: string, onlyTokens = false) {
   const db = openForReading(file);
   try {
     rejectChangedSchema(db, file, onlyTokens ? 'tokens' : undefined);

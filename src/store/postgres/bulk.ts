@@ -59,15 +59,15 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
   const connections = new Connections(url, { ...options, ofCommand: true });
   const timeouts = setTimeouts('LOCAL', options.statementTimeoutMs);
 
-  function transact<T>(
+  function attempt<T>(
     begin: `BEGIN${string}`,
     work: (connection: Connection) => Promise<T>,
-    endFor?: (result: T) => 'COMMIT' | 'ROLLBACK',
+    endFor: (result: T) => 'COMMIT' | 'ROLLBACK' = () => 'COMMIT',
   ): Promise<T> {
     let isEndSent = false;
     const end = (result: T): 'COMMIT' | 'ROLLBACK' => {
       isEndSent = true;
-      return endFor?.(result) ?? 'COMMIT';
+      return endFor(result);
     };
     return connections
       .use((connection) => inTransaction(connection, `${begin}; ${timeouts}`, () => work(connection), end))
@@ -76,11 +76,15 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
       });
   }
 
+  function transact<T>(begin: `BEGIN${string}`, work: (connection: Connection) => Promise<T>): Promise<T> {
+    return withStoreErrors(() => attempt(begin, work));
+  }
+
   return {
     savePlants: (plants, onConflict) =>
       withStoreErrors(() =>
         retryConflicts(() =>
-          transact(
+          attempt(
             'BEGIN',
             (connection) => save(connection, plants, onConflict),
             (taken) => (onConflict === 'fail' && taken.length > 0 ? 'ROLLBACK' : 'COMMIT'),
@@ -88,35 +92,27 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
         ),
       ),
     fill: (work) =>
-      withStoreErrors(() =>
-        transact('BEGIN', async (connection) => {
-          await lockForCopy(connection);
-          if (!(await isEmpty(connection))) throw new StoreNotEmpty('the store is not empty');
-          return work(fillingOf(connection));
-        }),
-      ),
+      transact('BEGIN', async (connection) => {
+        await lockForCopy(connection);
+        if (!(await isEmpty(connection))) throw new StoreNotEmpty('the store is not empty');
+        return work(fillingOf(connection));
+      }),
     read: (parts, work) =>
-      withStoreErrors(() =>
-        transact('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', async (connection) => {
-          await lockTables(connection, parts);
-          await prepareReads(connection);
-          return work(contentsOf(connection));
-        }),
-      ),
+      transact('BEGIN ISOLATION LEVEL REPEATABLE READ READ ONLY', async (connection) => {
+        await lockTables(connection, parts);
+        await prepareReads(connection);
+        return work(contentsOf(connection));
+      }),
     inspect: () =>
-      withStoreErrors(() =>
-        transact('BEGIN READ ONLY', async (connection) => {
-          await prepareReads(connection);
-          return inspectSchema(connection);
-        }),
-      ),
+      transact('BEGIN READ ONLY', async (connection) => {
+        await prepareReads(connection);
+        return inspectSchema(connection);
+      }),
     isServed: () =>
-      withStoreErrors(() =>
-        transact('BEGIN READ ONLY', async (connection) => {
-          const sessions = await queryIfSupported(connection, { text: FIND_SERVICE, values: [SERVICE_NAME] });
-          return sessions.length > 0;
-        }),
-      ),
+      transact('BEGIN READ ONLY', async (connection) => {
+        const sessions = await queryIfSupported(connection, { text: FIND_SERVICE, values: [SERVICE_NAME] });
+        return sessions.length > 0;
+      }),
     close: () => connections.close(),
   };
 }

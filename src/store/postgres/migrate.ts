@@ -72,12 +72,11 @@ export async function withTransaction<T>(
 }
 
 /**
- * Applies the missing migrations in the transaction of a connection. Retries if another session locks a table. Later
- * statements of the transaction have its `lock_timeout` again.
+ * Applies the missing migrations in a transaction of `withTransaction`. Retries if another session locks a table. Later
+ * statements have the timeouts of `withTransaction` again.
  */
 export async function migrate(connection: Connection): Promise<readonly string[]> {
   await rejectOtherEncodings(connection);
-  const [before] = await connection.query({ text: 'SHOW lock_timeout' });
   // Waits for other migrations up to TIMEOUT_MS, whatever the account or the database sets.
   await connection.query({ text: 'SET LOCAL lock_timeout = 0' });
   await connection.query({ text: `SELECT pg_advisory_xact_lock(${MIGRATION_LOCK})` });
@@ -86,10 +85,7 @@ export async function migrate(connection: Connection): Promise<readonly string[]
   for (const deadline = performance.now() + TIMEOUT_MS; ; ) {
     try {
       const applied = await applyMissing(connection);
-      await connection.query({
-        text: "SELECT set_config('lock_timeout', $1, true)",
-        values: [before?.lock_timeout],
-      });
+      await connection.query({ text: setTimeouts('LOCAL', TIMEOUT_MS) });
       return applied;
     } catch (error: unknown) {
       if (isDuplicateTable(error))
@@ -151,9 +147,10 @@ async function ensureMigrationsTable(connection: Connection): Promise<void> {
 /** Resolves to true if a database has all tables of a store. A table `migrations` alone may be of another program. */
 export async function hasStore(connection: Connection): Promise<boolean> {
   const [row] = await connection.query({
-    text: "SELECT pg_catalog.num_nulls(to_regclass('plants'), to_regclass('tokens'), to_regclass('idempotency_keys')) = 0 AS found",
+    text: `SELECT pg_catalog.num_nulls(to_regclass('migrations'), to_regclass('plants'), to_regclass('tokens'),
+                                       to_regclass('idempotency_keys')) = 0 AS found`,
   });
-  return row?.found === true && (await hasMigrationsTable(connection));
+  return row?.found === true;
 }
 
 /** Resolves to the names of the migrations in the table `migrations`, which must exist. */

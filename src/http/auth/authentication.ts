@@ -207,7 +207,7 @@ export function createAuthentication({
     if (found === undefined || 'rejection' in found || !isValid(found, at)) {
       audit.tokenRejected(reasonOf(found), found ?? {}, sourceOf(request));
       rejectedTokens.rejected(request.ip, lookup.digest);
-      // Invalid tokens are not cached: a cached one would bypass `rejectBeyond`, which limits them.
+      // Invalid tokens are not cached: a cached one would bypass the limits of `rejectedTokens`.
       evict(secret, lookup);
       throw invalidToken;
     }
@@ -243,6 +243,7 @@ export function createAuthentication({
         return;
       }
       const digest = known?.digest ?? digestOf(secret);
+      if (rejectedTokens.isKnownInvalid(request.ip, digest)) throw invalidToken;
       rejectedTokens.rejectBeyond(request.ip, digest);
       const pending = known ?? lookUp(secret, digest, groupOf(request, digest), at);
       pending.answer

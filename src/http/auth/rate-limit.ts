@@ -20,6 +20,12 @@ function createRate(limit: number, monotonicNow: Clock) {
     // Reads the clock at each use. By default, lru-cache reuses a reading of the clock for 1 ms.
     ttlResolution: 0,
   });
+  /** True if the key has reached the limit in its window. */
+  function hasReached(key: string): boolean {
+    const known = counts.get(key);
+    return known !== undefined && known.count >= limit;
+  }
+
   return {
     /** Counts an event. Returns the number of events of the key in its window, including this one. */
     count: (key: string): number => {
@@ -28,10 +34,10 @@ function createRate(limit: number, monotonicNow: Clock) {
       else known.count += 1;
       return known?.count ?? 1;
     },
+    hasReached,
     /** Throws an ApiError (42900) if the key has reached the limit in its window. */
     rejectBeyond: (key: string, what: string): void => {
-      const known = counts.get(key);
-      if (known === undefined || known.count < limit) return;
+      if (!hasReached(key)) return;
       const seconds = Math.max(1, Math.ceil(counts.getRemainingTTL(key) / 1_000));
       throw new ApiError(42900, `${what}; retry in ${seconds} s`, { 'retry-after': String(seconds) });
     },
@@ -41,9 +47,14 @@ function createRate(limit: number, monotonicNow: Clock) {
 /** Limits invalid tokens, since each of them costs a lookup in the store. Tokens are known by their digests. */
 export interface RejectedTokens {
   /**
-   * Throws an ApiError (42900) if the address sent too many different invalid tokens, or sent this invalid
-   * token too often. Call this method before looking up a token. Never throws for a token that was accepted
-   * at its last lookup. Otherwise, invalid tokens of one client could block other clients at the same address.
+   * True if this token was invalid so often for the address that it needs no further lookup in this minute. Never true for a
+   * token that was accepted at its last lookup.
+   */
+  isKnownInvalid(address: string, digest: string): boolean;
+  /**
+   * Throws an ApiError (42900) if the address sent too many different invalid tokens. Call this method before
+   * looking up a token. Never throws for a token that was accepted at its last lookup. Otherwise, invalid
+   * tokens of one client could block other clients at the same address.
    */
   rejectBeyond(address: string, digest: string): void;
   rejected(address: string, digest: string): void;
@@ -69,14 +80,14 @@ export function createRejectedTokens(limit: number, monotonicNow: Clock): Reject
   /** Owners of accepted tokens, by digest. */
   const accepted = new LRUCache<string, string>({ max: MAX_ENTRIES });
   return {
+    isKnownInvalid: (address, digest) =>
+      !accepted.has(digest) && ofToken.hasReached(`${networkOf(address)} ${digest}`),
     rejectBeyond: (address, digest) => {
       if (accepted.has(digest)) return;
-      const network = networkOf(address);
       ofAddress.rejectBeyond(
-        network,
+        networkOf(address),
         'too many tokens from this address were invalid, or could not be checked',
       );
-      ofToken.rejectBeyond(`${network} ${digest}`, 'this invalid token was sent too often');
     },
     rejected: (address, digest) => {
       const network = networkOf(address);

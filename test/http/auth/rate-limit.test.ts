@@ -43,17 +43,17 @@ describe('invalid tokens', () => {
     assert.equal(await statusOf(service, writer), 403);
   });
 
-  it('repeated token → counts once for its address; separate limit for the token', async (t) => {
+  it('repeated token → counts once for its address; above the limit, the same 401 without a lookup', async (t) => {
     const service = await startService(t, await sqlite.freshUrl(t), { refusedTokenLimit: '2' });
     const [revoked, other, fresh] = [mintSecret(), mintSecret(), await service.token()];
     for (let times = 0; times < 2; times += 1) assert.equal(await statusOf(service, revoked), 401);
-    await assertTooMany(await list(service, revoked));
+    await assertKnownInvalid(service, revoked);
     assert.equal(await statusOf(service, fresh), 200);
     assert.equal(await statusOf(service, other), 401);
     await assertTooMany(await list(service, mintSecret()));
   });
 
-  it('token was valid and is revoked → its separate limit holds too', async (t) => {
+  it('token was valid and is revoked → the same', async (t) => {
     const service = await startService(t, await sqlite.freshUrl(t), { refusedTokenLimit: '2' });
     const [revoked, known] = [await service.token(), await service.token()];
     for (const secret of [revoked, known]) assert.equal(await statusOf(service, secret), 200);
@@ -61,17 +61,17 @@ describe('invalid tokens', () => {
     await service.store.write({ kind: 'revokeToken', id, at: Date.now() });
     service.clock.now += TOKEN_FRESH_MS;
     for (let round = 0; round < 2; round += 1) assert.equal(await statusOf(service, revoked), 401);
-    await assertTooMany(await list(service, revoked));
+    await assertKnownInvalid(service, revoked);
     assert.equal(await statusOf(service, known), 200);
   });
 
-  it('token expires after its use → its separate limit holds too', async (t) => {
+  it('token expires after its use → the same', async (t) => {
     const service = await startService(t, await sqlite.freshUrl(t), { refusedTokenLimit: '2' });
     const expiring = await service.token('alice', { expiresAt: service.clock.now + MINUTE_MS });
     assert.equal(await statusOf(service, expiring), 200);
     service.clock.now += MINUTE_MS;
     for (let times = 0; times < 2; times += 1) assert.equal(await statusOf(service, expiring), 401);
-    await assertTooMany(await list(service, expiring));
+    await assertKnownInvalid(service, expiring);
   });
 
   it('forged JWTs with ever new keys → 50302, above the limit 42900; a valid JWT is not affected', async (t) => {
@@ -189,6 +189,23 @@ async function statusOf(service: TestService, token: string, forwardedFor?: stri
   const response = await list(service, token, forwardedFor);
   await response.arrayBuffer();
   return response.status;
+}
+
+/** Asserts that an invalid token gets a 401 without a lookup. */
+async function assertKnownInvalid(service: TestService, token: string): Promise<void> {
+  const before = await lookups(service);
+  const response = await list(service, token);
+  assert.equal(response.status, 401);
+  assert.match(response.headers.get('www-authenticate') ?? '', /error="invalid_token"$/);
+  assert.match(await response.text(), /^\{"error":40101,/);
+  assert.equal(await lookups(service), before);
+}
+
+async function lookups({ adminUrl }: TestService): Promise<string> {
+  const text = await (await fetch(`${adminUrl}/metrics`)).text();
+  const [, count = assert.fail(text)] =
+    /^plant_store_token_lookups_total\{cache="miss"\} (\d+)$/m.exec(text) ?? [];
+  return count;
 }
 
 async function assertTooMany(response: Response): Promise<void> {

@@ -25,7 +25,7 @@ function answerTo(tokens: RejectedTokens, address: string, secret: string) {
 
 /** A client that sends an invalid token, which is looked up unless a limit is reached. */
 function send(tokens: RejectedTokens, address: string, secret: string): boolean {
-  if (answerTo(tokens, address, secret) !== undefined) return false;
+  if (tokens.isKnownInvalid(address, secret) || answerTo(tokens, address, secret) !== undefined) return false;
   tokens.rejected(address, secret);
   return true;
 }
@@ -59,15 +59,26 @@ describe('invalid tokens of an address', () => {
     assert.ok(send(tokens, '192.0.2.1', 'b'));
   });
 
-  test('a client repeats one token → it alone is limited', () => {
-    const { tokens } = limited(2);
+  test('a client repeats one token → it alone is not looked up again, for a minute', () => {
+    const { clock, tokens } = limited(2);
     assert.deepEqual(
       [1, 2, 3].map(() => send(tokens, '192.0.2.1', 'a')),
       [true, true, false],
     );
-    assert.match(answerTo(tokens, '192.0.2.1', 'a')?.message ?? '', /^this invalid token /);
+    assert.equal(answerTo(tokens, '192.0.2.1', 'a'), undefined);
     assert.ok(send(tokens, '192.0.2.1', 'b'));
     assert.match(answerTo(tokens, '192.0.2.1', 'c')?.message ?? '', /address/);
+    assert.ok(tokens.isKnownInvalid('192.0.2.1', 'a'));
+    clock.now += MINUTE_MS + 1;
+    assert.ok(send(tokens, '192.0.2.1', 'a'));
+  });
+
+  test('a token that is known as invalid is accepted from another address → it is looked up again', () => {
+    const { tokens } = limited(1);
+    assert.ok(send(tokens, '192.0.2.1', 'a'));
+    assert.ok(tokens.isKnownInvalid('192.0.2.1', 'a'));
+    tokens.accepted('a', 'alice');
+    assert.ok(send(tokens, '192.0.2.1', 'a'));
   });
 
   test('addresses of one IPv6 network share a limit; the same token from another network counts apart', () => {

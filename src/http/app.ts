@@ -92,7 +92,7 @@ export function createApp(options: AppOptions): FastifyInstance {
     allowed: [...METHODS, 'OPTIONS'].join(', '),
     noSuchRoute: () => noSuchRoute(basePath),
     onRejected: (requestId, code) => {
-      log.event('rejected', { requestId, operation: 'none', status: statusOf(code) });
+      log.event('rejected', { requestId, operation: 'none', status: statusOf(code), error: code });
       metrics.rejected(statusOf(code));
     },
     onClosed: (response) => complete(response, options),
@@ -176,9 +176,10 @@ function complete(response: BatchedResponse, options: AppOptions): void {
     metrics.aborted(operation);
     return;
   }
-  metrics.answered(operation, status, seconds, failure ?? request.errorCode);
+  const error = failure ?? request.errorCode;
+  metrics.answered(operation, status, seconds, error);
   const ms = Math.round(seconds * 100_000) / 100;
-  onAnswered({ requestId, traceId, operation, status, ms, owner: caller?.owner });
+  onAnswered({ requestId, traceId, operation, status, error, ms, owner: caller?.owner });
 }
 
 function operationOf({ routeOptions }: FastifyRequest): string {

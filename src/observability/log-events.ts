@@ -7,9 +7,9 @@ type Level = 'debug' | 'info' | 'warn' | 'error' | 'fatal';
 export const logEvents = {
   'created a new store': ['info', 'store'],
   serving: ['info', 'url', 'adminUrl', 'store'],
-  answered: ['info', 'requestId', 'traceId', 'operation', 'status', 'ms', 'owner'],
+  answered: ['info', 'requestId', 'traceId', 'operation', 'status', 'error', 'ms', 'owner'],
   'client went away': ['info', 'requestId', 'traceId', 'operation', 'owner'],
-  rejected: ['info', 'requestId', 'operation', 'status'],
+  rejected: ['info', 'requestId', 'operation', 'status', 'error'],
   'a TLS handshake failed': ['debug', 'err'],
   failed: ['error', 'requestId', 'traceId', 'err'],
   'log lines were dropped: the output is read too slowly, or cannot be written': ['warn', 'lines'],

@@ -1,5 +1,6 @@
 import type { Writable } from 'node:stream';
 import { pino, stdSerializers } from 'pino';
+import type { ErrorCode } from '../api-errors.ts';
 import { escapeColouredLines } from '../terminal-text.ts';
 import { type EventLog, logEvents } from './log-events.ts';
 import { createLogWriter, type LineKind, type LogDestination } from './log-writer.ts';
@@ -18,6 +19,8 @@ export interface AnsweredRequest {
   readonly traceId: string | undefined;
   readonly operation: string;
   readonly status: number;
+  /** Code of the error, if the response is one, or broke off because of one. */
+  readonly error: ErrorCode | undefined;
   /**
    * Milliseconds to the end of the response, from the end of the request headers, or from the previous response on the
    * connection.
@@ -79,11 +82,12 @@ export function logTo(destination: LogDestination, level: string): Pick<ServiceL
   return {
     log,
     // Formats the line `answered` without pino, whose formatting would take 10 % of the time of a request.
-    answered: ({ requestId, traceId, operation, status, ms, owner }) => {
+    answered: ({ requestId, traceId, operation, status, error, ms, owner }) => {
       const trace = traceId === undefined ? '' : `,"traceId":"${traceId}"`;
+      const code = error === undefined ? '' : `,"error":${error}`;
       const whose = owner === undefined ? '' : `,"owner":${JSON.stringify(owner)}`;
       destination.write(
-        `${begin}${timestamp()},"requestId":"${requestId}"${trace},"operation":"${operation}","status":${status},"ms":${ms}${whose},"msg":"answered"}\n`,
+        `${begin}${timestamp()},"requestId":"${requestId}"${trace},"operation":"${operation}","status":${status}${code},"ms":${ms}${whose},"msg":"answered"}\n`,
         'request',
       );
     },

@@ -4,6 +4,7 @@ import { syncBuiltinESMExports } from 'node:module';
 import { describe, it, test } from 'node:test';
 import { type AnsweredRequest, logTo } from '../../src/observability/log.ts';
 import { BUFFER_LIMITS, createLogWriter } from '../../src/observability/log-writer.ts';
+import { sendRaw } from '../support/clients/raw-http.ts';
 import { newInstallation } from '../support/program.ts';
 import { bearer } from '../support/service.ts';
 
@@ -12,12 +13,13 @@ const request: AnsweredRequest = {
   traceId: undefined,
   operation: 'createPlant',
   status: 200,
+  error: undefined,
   ms: 1.25,
   owner: 'alice',
 };
 const requests: readonly (readonly [what: string, request: AnsweredRequest])[] = [
   ['a request', request],
-  ['a request without an owner', { ...request, status: 401, owner: undefined }],
+  ['a request without an owner', { ...request, status: 401, error: 40101, owner: undefined }],
   ['a traced request', { ...request, traceId: '0af7651916cd43dd8448eb211c80319c' }],
   ['a request of 0 ms', { ...request, ms: 0 }],
   ['a long request', { ...request, ms: 15_000.01 }],
@@ -108,6 +110,7 @@ describe('the log of a service', () => {
       path: string;
       init: RequestInit;
       status: number;
+      error?: number;
       operation: string;
       owner?: string;
     }[] = [
@@ -122,11 +125,12 @@ describe('the log of a service', () => {
         path: '/plants',
         init: { method: 'POST', headers: json, body: '{' },
         status: 400,
+        error: 40001,
         operation: 'createPlant',
         owner: 'alice',
       },
       { path: '/plants?limit=1', init: { headers }, status: 200, operation: 'listPlants', owner: 'alice' },
-      { path: '/plants', init: {}, status: 401, operation: 'listPlants' },
+      { path: '/plants', init: {}, status: 401, error: 40100, operation: 'listPlants' },
       {
         path: '/plants/1',
         init: { method: 'DELETE', headers },
@@ -138,14 +142,15 @@ describe('the log of a service', () => {
         path: '/plants/1',
         init: { method: 'DELETE', headers },
         status: 404,
+        error: 40400,
         operation: 'deletePlant',
         owner: 'alice',
       },
       { path: '/openapi.json', init: {}, status: 200, operation: 'openapi' },
       { path: '/docs', init: {}, status: 200, operation: 'docs' },
-      { path: '/nothing', init: {}, status: 404, operation: 'none' },
+      { path: '/nothing', init: {}, status: 404, error: 40401, operation: 'none' },
     ];
-    for (const { path, init, status, operation, owner } of requests) {
+    for (const { path, init, status, error, operation, owner } of requests) {
       const response = await fetch(service.url + path, init);
       await response.arrayBuffer();
       assert.equal(response.status, status);
@@ -156,6 +161,7 @@ describe('the log of a service', () => {
         requestId,
         operation,
         status,
+        ...(error === undefined ? {} : { error }),
         ...(owner === undefined ? {} : { owner }),
         msg: 'answered',
       };
@@ -164,6 +170,9 @@ describe('the log of a service', () => {
       assert.ok(typeof ms === 'number' && ms >= 0 && ms < 60_000);
       assert.ok(Math.abs(Date.now() - Date.parse(String(time))) < 60_000);
     }
+    assert.equal((await sendRaw(service.url, 'GET\r\n\r\n')).status, 400);
+    const { level, time, requestId, ...rejection } = await service.logged(({ msg }) => msg === 'rejected');
+    assert.deepEqual(rejection, { operation: 'none', status: 400, error: 40004, msg: 'rejected' });
     await service.stop();
     for (const line of service.output.stdout.trimEnd().split('\n')) {
       const parsed: Record<string, unknown> = JSON.parse(line);

@@ -20,7 +20,7 @@ import {
   TOGETHER,
 } from '../support/program.ts';
 import type { Ended } from '../support/run-command.ts';
-import { listenOnFreePort } from '../support/servers/free-port.ts';
+import { freePort, listenOnFreePort } from '../support/servers/free-port.ts';
 
 const NEEDS_STRACE = needs('strace', canRun('strace', '-o', '/dev/null', 'true'));
 
@@ -110,6 +110,19 @@ describe('serve', TOGETHER, () => {
       assert.ok(!fewer.log.some(isAboutFiles));
     },
   );
+
+  it('both ports are the same → a message that names both settings, and no store is created', async (t) => {
+    const installation = await newInstallation(t);
+    const port = String(await freePort());
+    const flags = ['--port', port, '--admin-port', port];
+    assertFails(
+      await installation.runProcess(['serve', ...flags]),
+      new RegExp(
+        `^plant-store: --(admin-)?port .* and --(admin-)?port .* are both ${port}; choose another port`,
+      ),
+    );
+    assert.equal(existsSync(installation.file), false);
+  });
 
   it('both ports in use → one message', async (t) => {
     const [port, adminPort] = [await takePort(t), await takePort(t)];

@@ -34,7 +34,10 @@ export async function rejectUnlessFree(first: Address, second: Address): Promise
     await once(server.listen({ host, port }), 'listening');
   };
   try {
-    await both(explained(first, bind(first, servers[0])), explained(second, bind(second, servers[1])));
+    await both(
+      explained(first, second, bind(first, servers[0])),
+      explained(second, first, bind(second, servers[1])),
+    );
   } finally {
     for (const server of servers) server.close();
   }
@@ -51,8 +54,8 @@ export function listenOnBoth(
   const listen = (app: FastifyInstance, { host, port }: Address): Promise<string> =>
     app.listen({ host, port, backlog: BACKLOG });
   return both(
-    explained(firstAddress, listen(first, firstAddress)),
-    explained(secondAddress, listen(second, secondAddress)),
+    explained(firstAddress, secondAddress, listen(first, firstAddress)),
+    explained(secondAddress, firstAddress, listen(second, secondAddress)),
   );
 }
 
@@ -67,20 +70,22 @@ async function both<T>(first: Promise<T>, second: Promise<T>): Promise<readonly 
   throw new CannotListen(bindErrors.map(({ message }) => message).join('; '), { cause: bindErrors[0] });
 }
 
-/** Converts an error of a bind to CannotListen, if the reason is known. */
-async function explained<T>(address: Address, bound: Promise<T>): Promise<T> {
+/** Converts an error of a bind to CannotListen, if the reason is known. `other` is the address of the other listener. */
+async function explained<T>(address: Address, other: Address, bound: Promise<T>): Promise<T> {
   try {
     return await bound;
   } catch (error: unknown) {
-    const reason = reasonOf(codeOf(error), address);
+    const reason = reasonOf(codeOf(error), address, other);
     if (reason === undefined) throw error;
     throw new CannotListen(reason, { cause: error });
   }
 }
 
-function reasonOf(code: string, { host, port, namesOf }: Address): string | undefined {
+function reasonOf(code: string, { host, port, namesOf }: Address, other: Address): string | undefined {
   switch (code) {
     case 'EADDRINUSE':
+      if (port === other.port)
+        return `${namesOf.port} and ${other.namesOf.port} are both ${port}; choose another port for one of them`;
       return `port ${port} of ${host} is in use; choose another with ${namesOf.port}`;
     case 'EACCES':
       return `port ${port} of ${host} is reserved for root; choose a port from 1024 up with ${namesOf.port}`;

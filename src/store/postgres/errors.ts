@@ -216,11 +216,12 @@ const REMEDIES: Readonly<Record<string, string>> = {
   ENOTFOUND: 'there is no such host; correct the database URL',
 };
 
-// Rewords the error for a missing password, which pg reports as a protocol error.
+// Rewords the errors for a missing password and user, which pg and the server report as errors of the protocol.
 function reasonOf(error: unknown): string {
   const reason = messageOf(error);
   if (/client password must be a/.test(reason))
     return 'the server asks for a password, and the database URL has none';
+  if (/^no PostgreSQL user name/.test(reason)) return 'the database URL names no user, and PGUSER is not set';
   const remedy = REMEDIES[codeOf(error)];
   return remedy === undefined ? reason : `${reason} (${remedy})`;
 }

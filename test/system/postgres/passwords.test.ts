@@ -24,6 +24,17 @@ test('command without the required password → error at once', async (t) => {
   assertFails(ended, /the server asks for a password, and the database URL has none/);
 });
 
+test('URL without a user → error that names PGUSER', async (t) => {
+  const server = await startPostgres();
+  t.after(() => server.remove());
+  const { runProcess } = await newInstallation(t);
+  const url = new URL(server.url());
+  url.username = '';
+
+  const ended = await runProcess(['token', 'list', '--database-url', url.href]);
+  assertFails(ended, /the database URL names no user, and PGUSER is not set/);
+});
+
 test('password changed while the service runs → 503 until it is correct again', async (t) => {
   const server = await startPostgres();
   t.after(() => server.remove());

@@ -6,7 +6,7 @@ import { type Entry, FileInvalid, type Format, MAX_LINE_BYTES } from '../src/for
 import { ndjson } from '../src/formats/ndjson.ts';
 import { hostilePlants } from './support/data/hostile-plants.ts';
 import { MEBIBYTE } from './support/process-resources.ts';
-import { outline, read } from './support/read-plants.ts';
+import { inChunks, outline, read } from './support/read-plants.ts';
 import { repetitions } from './support/repetitions.ts';
 
 const formats: readonly (readonly [string, Format])[] = [
@@ -110,6 +110,20 @@ describe('NDJSON', () => {
         assert.deepEqual(entries, await read(ndjson, `${text}\n\n`));
         assert.equal(entries.length, 1, text);
       }
+  });
+
+  test('a JSON array → the error says so, and nothing is read', async () => {
+    const lines = '[\n{"id":1,"name":"a"},\n{"id":2,"name":"b"}\n]\n';
+    for (const text of [lines, lines.replaceAll('\n', ''), `\ufeff${lines}`, ` \t\r\n\n${lines}`, '[]'])
+      for (const chunk of [1, 1_000])
+        await assert.rejects(
+          async () => {
+            for await (const entries of ndjson.read(inChunks(Buffer.from(text), chunk)))
+              assert.deepEqual(entries, []);
+          },
+          (error: unknown) =>
+            error instanceof FileInvalid && /JSON array.*jq 1\.7 or newer/.test(error.message),
+        );
   });
 
   test('a line without an end → reported as soon as it is too long, and the import ends', async () => {

@@ -23,8 +23,12 @@ const NUMBER_FIELDS = numberFieldsOf(NewPlant);
 const SPACE = 0x20;
 const TAB = 0x09;
 const RETURN = 0x0d;
+const ARRAY_START = 0x5b;
 
-/** NDJSON: one plant per line, as JSON (https://github.com/ndjson/ndjson-spec). Skips empty lines. */
+/**
+ * NDJSON: one plant per line, as JSON (https://github.com/ndjson/ndjson-spec). Skips empty lines. Rejects an input that
+ * begins with `[`.
+ */
 export const ndjson: Format = { read, header: '', write };
 
 function write(plants: Parameters<Format['write']>[0]): string {
@@ -36,6 +40,8 @@ async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Ent
   /** Bytes of the current line in earlier chunks. With more than MAX_LINE_BYTES, it was reported, and its rest is skipped. */
   let begunBytes = 0;
   let line = 1;
+  /** First byte of the input that is not white space. */
+  let first: number | undefined;
 
   function endLine(rest: Buffer): readonly Entry[] {
     const entries = begunBytes > MAX_LINE_BYTES ? [] : readLine(rest);
@@ -52,6 +58,13 @@ async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Ent
   }
 
   for await (const chunk of withoutByteOrderMark(chunks)) {
+    first ??= chunk.find((byte) => byte !== NEWLINE && !isSpace(byte));
+    // If its plants are on separate lines, only the last one is a valid line.
+    if (first === ARRAY_START)
+      throw new FileInvalid(
+        'the file is a JSON array, not NDJSON (one plant per line); convert it with jq 1.7 or newer, ' +
+          "since older ones round large ids: jq -c '.[]' FILE",
+      );
     const entries: Entry[] = [];
     let start = 0;
     for (let end = chunk.indexOf(NEWLINE); end !== -1; end = chunk.indexOf(NEWLINE, start)) {
@@ -87,5 +100,9 @@ function parseLine(line: number, bytes: Buffer): Entry | undefined {
 }
 
 function isBlank(bytes: Buffer): boolean {
-  return bytes.every((byte) => byte === SPACE || byte === TAB || byte === RETURN);
+  return bytes.every(isSpace);
+}
+
+function isSpace(byte: number): boolean {
+  return byte === SPACE || byte === TAB || byte === RETURN;
 }

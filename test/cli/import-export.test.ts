@@ -91,6 +91,18 @@ describe('import', TOGETHER, () => {
     assert.equal((await run(['export', 'alice'])).stdout, lines(1) + lines(1, 4));
   });
 
+  it('JSON array, as a file or from standard input → fails, and creates no plant', async (t) => {
+    const { run, file } = await prepare(t);
+    await writeFile(file('plants.json'), '[\n{"id":1,"name":"Alder"},\n{"id":2,"name":"Elm"}\n]\n');
+    const stdin = createReadStream(file('plants.json'));
+    for (const ended of [
+      await run(['import', 'alice', file('plants.json'), '--format', 'ndjson']),
+      await run(['import', 'alice'], { stdin }),
+    ])
+      assertFails(ended, /^plant-store: the file is a JSON array, .*\n$/);
+    assert.equal((await run(['export', 'alice'])).stdout, '');
+  });
+
   it('the rest of a file cannot be read → says how many plants were created, and how to continue', async (t) => {
     const { run, file } = await prepare(t);
     const good = Array.from({ length: 4_000 }, (_, id) => `${id},plant ${id}\n`).join('');

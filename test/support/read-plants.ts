@@ -1,6 +1,7 @@
 import type { Entry, Format } from '../../src/formats/format.ts';
 
-async function* inChunks(bytes: Buffer, size: number): AsyncGenerator<Buffer> {
+/** The bytes in chunks of this size. */
+export async function* inChunks(bytes: Buffer, size: number): AsyncGenerator<Buffer> {
   for (let at = 0; at < bytes.length; at += size) yield bytes.subarray(at, at + size);
 }
 

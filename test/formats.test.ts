@@ -187,6 +187,28 @@ describe('CSV', () => {
     ]);
   });
 
+  test('unknown columns → one warning names the first ones, shortened', async () => {
+    for (const [header, expected] of [
+      ['id,name', []],
+      ['id,name,tag', []],
+      ['tags,id,name', ['ignored the column `tags`; known are id, name, tag']],
+      ['id,name,Größe,,', ['ignored the columns `Größe`, ``, ``; known are id, name, tag']],
+      [
+        `id,name,${'é'.repeat(41)},a,b,c,d,e,f`,
+        [
+          `ignored the columns \`${'é'.repeat(40)}…\`, \`a\`, \`b\`, \`c\`, \`d\` and 2 more; known are id, name, tag`,
+        ],
+      ],
+    ] as const)
+      for (const chunk of [1, 1_000]) {
+        const warnings: string[] = [];
+        for await (const _ of csv.read(inChunks(Buffer.from(`${header}\n`), chunk), (text) =>
+          warnings.push(text),
+        ));
+        assert.deepEqual(warnings, expected);
+      }
+  });
+
   test('an invalid line does not affect others; its number is that in the file', async () => {
     const lines = [
       'id,name,tag',

@@ -26,6 +26,10 @@ const readers = new Map(COLUMNS.map((column) => [column, compileTextParser(NewPl
 /** Max cells of a line, as in spreadsheets, to bound memory: `max_record_size` does not count commas. */
 export const MAX_CELLS = 16_384;
 
+/** Max unknown columns, and characters of each, in a warning. */
+const COLUMNS_SHOWN = 5;
+const COLUMN_CHARACTERS_SHOWN = 40;
+
 /**
  * Max characters in the messages of unreported errors; building them takes about half a second. csv-parse copies the cell
  * into the message of each misplaced quote, so without a limit the time is quadratic.
@@ -38,9 +42,9 @@ const UNREPORTED_PER_BYTE = 256;
 type Cell = string | null;
 
 /**
- * CSV (RFC 4180) with a header line. Columns may be in any order. Unknown columns are ignored; columns of
- * optional fields may be absent. The text of a cell stays unchanged, even if a spreadsheet would read it as a
- * formula.
+ * CSV (RFC 4180) with a header line. Columns may be in any order. Unknown columns are ignored, with a
+ * warning; columns of optional fields may be absent. The text of a cell stays unchanged, even if a spreadsheet
+ * would read it as a formula.
  */
 export const csv: Format = { read, header: `${COLUMNS.join(',')}\n`, write };
 
@@ -55,7 +59,10 @@ function toCell(value: bigint | number | string | null | undefined): string {
   return needsQuotes ? `"${text.replaceAll('"', '""')}"` : text;
 }
 
-async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Entry[]> {
+async function* read(
+  chunks: AsyncIterable<Buffer>,
+  warn?: (text: string) => void,
+): AsyncGenerator<readonly Entry[]> {
   const lines = countLines();
   let entries: Entry[] = [];
   /** First line of the current record. Its faults are reported once, with this line. */
@@ -80,7 +87,7 @@ async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Ent
   }
 
   function takeRecord(cells: readonly Cell[]): void {
-    if (places === undefined) places = readHeader(header);
+    if (places === undefined) places = readHeader(header, warn);
     else if (cells.length === header.length) entries.push(toPlantEntry(line, cells, places));
     else entries.push(notCsv(line, `expected ${header.length} cells, found ${cells.length}`));
   }
@@ -191,10 +198,24 @@ function end(parser: Parser): Promise<void> {
   });
 }
 
-function readHeader(header: readonly Cell[]): ReadonlyMap<Column, number> {
+function readHeader(header: readonly Cell[], warn?: (text: string) => void): ReadonlyMap<Column, number> {
   const fault = faultOf(header);
   if (fault !== undefined) throw unusableHeader(fault);
+  const unknown = header.filter((cell) => COLUMNS.every((column) => column !== cell));
+  if (unknown.length > 0) warn?.(describeIgnored(unknown));
   return new Map(COLUMNS.map((column) => [column, header.indexOf(column)]));
+}
+
+/** Names ignored columns: one may be a misspelled optional column, whose texts are lost. */
+function describeIgnored(columns: readonly Cell[]): string {
+  const names = columns.slice(0, COLUMNS_SHOWN).map((cell) => {
+    const name = decode(cell ?? '') ?? '';
+    const isLong = name.length > COLUMN_CHARACTERS_SHOWN;
+    return `\`${name.slice(0, COLUMN_CHARACTERS_SHOWN)}${isLong ? '…' : ''}\``;
+  });
+  const more = columns.length > COLUMNS_SHOWN ? ` and ${columns.length - COLUMNS_SHOWN} more` : '';
+  const noun = columns.length === 1 ? 'column' : 'columns';
+  return `ignored the ${noun} ${names.join(', ')}${more}; known are ${COLUMNS.join(', ')}`;
 }
 
 function unusableHeader(fault: string): FileInvalid {

@@ -10,9 +10,9 @@ export type Entry =
 export interface Format {
   /**
    * Reads plants. An invalid line does not affect other lines. Rejects with FileInvalid if no further line
-   * can be read.
+   * can be read. Calls `warn` before the first plant if it ignores a part of every line.
    */
-  read(chunks: AsyncIterable<Buffer>): AsyncIterable<readonly Entry[]>;
+  read(chunks: AsyncIterable<Buffer>, warn?: (text: string) => void): AsyncIterable<readonly Entry[]>;
   /** Text before the first plant of a file, such as the header line of CSV. */
   readonly header: string;
   write(plants: readonly (NullablePlant & { readonly id: bigint })[]): string;

@@ -103,6 +103,14 @@ describe('import', TOGETHER, () => {
     assert.equal((await run(['export', 'alice'])).stdout, '');
   });
 
+  it('misspelled column of CSV → named once, its control characters escaped, and the plants are imported', async (t) => {
+    const { run, file } = await prepare(t);
+    await writeFile(file('plants.csv'), `id,name,tags\u001b\n${'1,Alder,Alnus\n2,Elm,Ulmus\n'}`);
+    const { code, stdout, stderr } = await run(['import', 'alice', file('plants.csv')]);
+    assert.deepEqual({ code, stdout }, { code: 0, stdout: '2 plants of alice created\n' });
+    assert.equal(stderr, 'plant-store: ignored the column `tags\\u001b`; known are id, name, tag\n');
+  });
+
   it('the rest of a file cannot be read → says how many plants were created, and how to continue', async (t) => {
     const { run, file } = await prepare(t);
     const good = Array.from({ length: 4_000 }, (_, id) => `${id},plant ${id}\n`).join('');

@@ -160,7 +160,8 @@ async function importPlants(
   }
 
   try {
-    for await (const batch of toBatches(format.read(countBytes()), owner, reportBad)) {
+    const entries = format.read(countBytes(), (warning) => progress.note(`plant-store: ${warning}`));
+    for await (const batch of toBatches(entries, owner, reportBad)) {
       saving = batch.length;
       await saveBatch(bulk, batch, onConflict, counts);
       saving = 0;

@@ -232,6 +232,8 @@ describe('import', TOGETHER, () => {
     { args: ['two words', EXAMPLE], names: /OWNER/ },
     { args: ['https://id.example/realms#', EXAMPLE], names: /OWNER.*https:\/\/id\.example#7d1f/ },
     { args: ['alice', 'plants.txt'], names: /plants\.txt.*--format ndjson.*--format csv/ },
+    { args: ['alice', 'nosuch'], names: /cannot read \/.*\/nosuch: there is no such file\n/ },
+    { args: ['alice', '.'], names: /cannot read \/.*\/\.: it is a folder\n/ },
     { args: ['alice', 'nosuch.csv'], names: /cannot read \/.*\/nosuch\.csv: there is no such file\n/ },
     { args: ['alice', '.', '--format', 'csv'], names: /cannot read \/.*\/\.: it is a folder\n/ },
     { args: ['alice', '', '--format', 'csv'], names: /argument 'file'.*must name a file/ },
@@ -240,7 +242,8 @@ describe('import', TOGETHER, () => {
     { args: ['alice', EXAMPLE, '--format', 'csv'], names: /id,name,tag/ },
   ]) {
     it(`${args.join(' ').replace(EXAMPLE, 'FILE')} → rejected with the reason`, async (t) => {
-      const { run } = await prepare(t);
+      const { run, file } = await prepare(t);
+      await writeFile(file('plants.txt'), '');
       const { code, stdout, stderr } = await run(['import', ...args]);
       assert.deepEqual({ code, stdout }, { code: 1, stdout: '' });
       assert.match(stderr, names);

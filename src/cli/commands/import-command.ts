@@ -70,21 +70,26 @@ export function importCommand(context: CommandContext): Command {
   return addSettings(addFormat(command), ['databaseUrl']).action(
     async (owner: string, file: string, flags: ImportFlags) => {
       rejectUnlessOwner(owner);
-      const format = formatOf(file, flags.format);
       const config = configOf(context, flags);
       const source = await openSource(context, file);
-      const counts = await withBulk(context, config, (bulk) =>
-        importPlants(context, bulk, owner, { format, source, onConflict: flags.onConflict }),
-      ).finally(() => source.chunks.destroy());
-      const printing = printResult(
-        context,
-        flags.json === true ? `${JSON.stringify(counts)}\n` : `${saved(counts, owner)}\n`,
-      );
-      if (counts.bad === 0) return printing;
-      // The program reports an error of standard output; it must not hide the invalid lines.
-      await printing.catch(() => undefined);
-      const mayBeCsv = format === ndjson && flags.format === undefined;
-      throw new CommandFailed(describeBad(counts, flags.onConflict, mayBeCsv));
+      try {
+        // Only after the file is open: the extension of a folder, or of a missing file, does not matter.
+        const format = formatOf(file, flags.format);
+        const counts = await withBulk(context, config, (bulk) =>
+          importPlants(context, bulk, owner, { format, source, onConflict: flags.onConflict }),
+        );
+        const printing = printResult(
+          context,
+          flags.json === true ? `${JSON.stringify(counts)}\n` : `${saved(counts, owner)}\n`,
+        );
+        if (counts.bad === 0) return await printing;
+        // The program reports an error of standard output; it must not hide the invalid lines.
+        await printing.catch(() => undefined);
+        const mayBeCsv = format === ndjson && flags.format === undefined;
+        throw new CommandFailed(describeBad(counts, flags.onConflict, mayBeCsv));
+      } finally {
+        source.chunks.destroy();
+      }
     },
   );
 }

@@ -39,7 +39,7 @@ const SUBJECT_OWNER = new RegExp(`^https?://[!"$-~]{1,${ISSUER_LENGTH}}#[ -~]{1,
  * Text of the rule for local owner names, used in error messages. Local owners use tokens that this service
  * issues, not tokens of an OpenID Connect issuer.
  */
-export const OWNER_RULE = `1 to ${OWNER_LENGTH} letters, digits and ._@+-, beginning with a letter or digit`;
+export const OWNER_RULE = `1 to ${OWNER_LENGTH} ASCII letters, digits and ._@+-, beginning with a letter or digit`;
 
 /** Text of the rule for names of tokens, used in error messages. */
 export const TOKEN_NAME_RULE = `up to ${NAME_LENGTH} characters without control and format characters`;
@@ -110,7 +110,7 @@ export function newToken(
   };
 }
 
-/** True for an owner name: 1 to 128 letters, digits and `._@+-`, starting with a letter or digit. */
+/** True for an owner name: 1 to 128 ASCII letters, digits and `._@+-`, starting with a letter or digit. */
 export function isOwner(text: string): boolean {
   return OWNER.test(text);
 }

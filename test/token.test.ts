@@ -220,7 +220,7 @@ describe('scopes', () => {
 });
 
 describe('an owner', () => {
-  test('is 1 to 128 letters, digits and ._@+-, starting with a letter or digit', () => {
+  test('is 1 to 128 ASCII letters, digits and ._@+-, starting with a letter or digit', () => {
     const owners = ['a', 'Z', '0', 'alice', 'alice@example.org', 'a.b_c-d+e@f', '1234', 'a'.repeat(128)];
     for (const text of owners) assert.equal(isOwner(text), true, text);
   });

@@ -362,7 +362,7 @@ describe('export', TOGETHER, () => {
     const { run, file } = await prepare(t);
     const { code, stderr } = await run(['export', 'two words', file('plants.csv')]);
     assert.equal(code, 1);
-    assert.match(stderr, /^plant-store: OWNER must be 1 to 128 letters, .* or ISSUER#SUBJECT/);
+    assert.match(stderr, /^plant-store: OWNER must be 1 to 128 ASCII letters, .* or ISSUER#SUBJECT/);
     assert.equal(existsSync(file('plants.csv')), false);
   });
 

@@ -169,6 +169,7 @@ describe('token create', TOGETHER, () => {
 
   for (const { args, names } of [
     { args: ['two words'], names: /OWNER/ },
+    { args: ['Zoë'], names: /OWNER must be .* ASCII letters/ },
     { args: ['alice', '--scope', 'plants:read,plants:eat'], names: /--scope/ },
     { args: ['alice', '--expires', 'tomorrow'], names: /--expires.*90d/ },
     { args: ['alice', '--expires', '1000000d'], names: /--expires.*999999/ },

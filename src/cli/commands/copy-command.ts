@@ -64,17 +64,19 @@ async function openAndCopy(context: CommandContext, from: string, to: string): P
  * the process list does not show it.
  */
 function databaseUrlOf(context: CommandContext, argument: string, text: string): string {
-  const variable = text.startsWith('env:') ? text.slice('env:'.length) : undefined;
-  const url = variable === undefined ? text : context.env[variable] || undefined;
-  if (url === undefined)
-    throw new CommandFailed(
-      variable === undefined || !/^\w+$/.test(variable)
-        ? `${argument} begins with "env:" but names no variable; write env:NAME`
-        : `${argument} is ${text}, but the variable ${variable} is not set; set it`,
-    );
+  const [, variable] = /^env:(.*)/s.exec(text) ?? [];
+  const url = variable === undefined ? text : readVariable(context, argument, variable);
   const rule = brokenRuleOf(url) ?? brokenRuleOfSslMode(url, context.env);
   if (rule === undefined) return absoluteUrl(context, url);
   throw new CommandFailed(`${variable === undefined ? argument : `${argument} (${variable})`} ${rule}`);
+}
+
+function readVariable(context: CommandContext, argument: string, variable: string): string {
+  if (!/^\w+$/.test(variable))
+    throw new CommandFailed(`${argument} begins with "env:" but names no variable; write env:NAME`);
+  const value = context.env[variable];
+  if (value) return value;
+  throw new CommandFailed(`${argument} is env:${variable}, but the variable ${variable} is not set; set it`);
 }
 
 /** Reports a source store in use, since clients expect to find what they store from now on. */

@@ -37,8 +37,10 @@ export async function migrateSqlite(
   try {
     isNew = !mustExist && createPrivately(file);
     return await withoutBlocking(async () => {
+      // Also rejects a file that is no store, before it is opened for writing.
+      const isCurrent = isMigrated(file, mustExist);
       // Commands that only read must not wait for a writer.
-      if (isMigrated(file, mustExist) && mustExist) return [];
+      if (isCurrent && mustExist) return [];
       const db = openForWriting(file, 0);
       try {
         const applied = await inLongTransaction(db, () => migrate(db));

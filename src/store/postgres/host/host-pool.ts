@@ -180,6 +180,7 @@ export class HostPool extends pg.Pool {
       const look = (): void => {
         const works = this.#usableCount() > 0;
         if (isNew && works) this.#pauseGrowth();
+        // A slow new connection while others work, or a place in the queue of which none works.
         if (isNew === works) fail(new Error(POOL_TIMEOUT));
       };
       timers.push(setTimeout(look, isNew ? this.#connectTimeoutMs / 2 : this.#connectTimeoutMs));

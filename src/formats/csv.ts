@@ -201,7 +201,7 @@ function end(parser: Parser): Promise<void> {
 function readHeader(header: readonly Cell[], warn?: (text: string) => void): ReadonlyMap<Column, number> {
   const fault = faultOf(header);
   if (fault !== undefined) throw unusableHeader(fault);
-  const unknown = header.filter((cell) => COLUMNS.every((column) => column !== cell));
+  const unknown = header.filter((cell) => cell !== null && COLUMNS.every((column) => column !== cell));
   if (unknown.length > 0) warn?.(describeIgnored(unknown));
   return new Map(COLUMNS.map((column) => [column, header.indexOf(column)]));
 }
@@ -209,9 +209,9 @@ function readHeader(header: readonly Cell[], warn?: (text: string) => void): Rea
 /** Names ignored columns: one may be a misspelled optional column, whose texts are lost. */
 function describeIgnored(columns: readonly Cell[]): string {
   const names = columns.slice(0, COLUMNS_SHOWN).map((cell) => {
-    const name = decode(cell ?? '') ?? '';
+    const name = [...(decode(cell ?? '') ?? '?')];
     const isLong = name.length > COLUMN_CHARACTERS_SHOWN;
-    return `\`${name.slice(0, COLUMN_CHARACTERS_SHOWN)}${isLong ? '…' : ''}\``;
+    return `\`${name.slice(0, COLUMN_CHARACTERS_SHOWN).join('')}${isLong ? '…' : ''}\``;
   });
   const more = columns.length > COLUMNS_SHOWN ? ` and ${columns.length - COLUMNS_SHOWN} more` : '';
   const noun = columns.length === 1 ? 'column' : 'columns';

@@ -71,8 +71,8 @@ export interface Bulk {
    */
   inspect(): Promise<Inspection>;
   /**
-   * Resolves to true if a service uses the store, as far as that is known: on PostgreSQL, a pooler or another name of the
-   * application hides it.
+   * Resolves to true if a service seems to use the store. On PostgreSQL, a pooler, another name of the application or 10 s
+   * without requests hide it, and a service on another schema of the database counts too.
    */
   isServed(): Promise<boolean>;
   close(): Promise<void>;

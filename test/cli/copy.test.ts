@@ -94,6 +94,7 @@ describe('plants moved between formats and engines', () => {
       SOURCE: `sqlite:${join(folder, 'plants.db')}`,
       TARGET: await postgres.freshUrl(t),
       WRONG: 'no:secret',
+      'WITH-DASH': 'no:store',
     };
     assert.equal((await run(['import', 'alice', EXAMPLE])).code, 0);
     assertFails(
@@ -105,6 +106,7 @@ describe('plants moved between formats and engines', () => {
       /FROM begins with "env:" but names no variable; write env:NAME/,
     );
     assertFails(await run(['copy', '', 'env:TARGET'], { env }), /FROM must be sqlite:FILE/);
+    assertFails(await run(['copy', 'env:WITH-DASH', 'env:TARGET'], { env }), /FROM \(WITH-DASH\) must be/);
     const wrong = await run(['copy', 'env:WRONG', 'env:TARGET'], { env });
     assertFails(wrong, /FROM \(WRONG\) must be sqlite:FILE/);
     assert.doesNotMatch(wrong.stderr, /secret/);

@@ -124,6 +124,12 @@ describe('serve', TOGETHER, () => {
     assert.equal(existsSync(installation.file), false);
   });
 
+  it('both ports are the same on two addresses, and one is in use → message about that one', async (t) => {
+    const port = await takePort(t);
+    const ended = await failToServe(t, { '--port': port, '--admin-host': '127.0.0.2', '--admin-port': port });
+    assertFails(ended, new RegExp(`^plant-store: port ${port} of 127.0.0.1 is in use; .*--port \\(PORT\\)`));
+  });
+
   it('both ports in use → one message', async (t) => {
     const [port, adminPort] = [await takePort(t), await takePort(t)];
     const ended = await failToServe(t, { '--port': port, '--admin-port': adminPort });

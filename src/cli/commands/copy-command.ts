@@ -72,11 +72,13 @@ function databaseUrlOf(context: CommandContext, argument: string, text: string):
 }
 
 function readVariable(context: CommandContext, argument: string, variable: string): string {
-  if (!/^\w+$/.test(variable))
-    throw new CommandFailed(`${argument} begins with "env:" but names no variable; write env:NAME`);
   const value = context.env[variable];
   if (value) return value;
-  throw new CommandFailed(`${argument} is env:${variable}, but the variable ${variable} is not set; set it`);
+  throw new CommandFailed(
+    /^\w+$/.test(variable)
+      ? `${argument} is env:${variable}, but the variable ${variable} is not set; set it`
+      : `${argument} begins with "env:" but names no variable; write env:NAME`,
+  );
 }
 
 /** Reports a source store in use, since clients expect to find what they store from now on. */
@@ -84,7 +86,7 @@ async function warnIfServed({ stderr }: CommandContext, from: string, source: Bu
   if (!(await source.isServed())) return;
   writeMessage(
     stderr,
-    `plant-store: a service uses ${displayUrl(from)}; the copy lacks what it stores from now on. To move the store, stop the service, then copy`,
+    `plant-store: a service seems to use ${displayUrl(from)}; the copy lacks what it stores from now on. To move the store, stop the service, then copy`,
   );
 }
 

@@ -67,7 +67,8 @@ async function both<T>(first: Promise<T>, second: Promise<T>): Promise<readonly 
   );
   const bindErrors = reasons.filter((reason) => reason instanceof CannotListen);
   if (bindErrors.length < reasons.length) throw reasons.find((reason) => !(reason instanceof CannotListen));
-  throw new CannotListen(bindErrors.map(({ message }) => message).join('; '), { cause: bindErrors[0] });
+  const messages = new Set(bindErrors.map(({ message }) => message));
+  throw new CannotListen([...messages].join('; '), { cause: bindErrors[0] });
 }
 
 /** Converts an error of a bind to CannotListen, if the reason is known. `other` is the address of the other listener. */
@@ -84,8 +85,8 @@ async function explained<T>(address: Address, other: Address, bound: Promise<T>)
 function reasonOf(code: string, { host, port, namesOf }: Address, other: Address): string | undefined {
   switch (code) {
     case 'EADDRINUSE':
-      if (port === other.port)
-        return `${namesOf.port} and ${other.namesOf.port} are both ${port}; choose another port for one of them`;
+      if (port === other.port && host === other.host)
+        return `${[namesOf.port, other.namesOf.port].sort().join(' and ')} are both ${port}; choose another port for one of them`;
       return `port ${port} of ${host} is in use; choose another with ${namesOf.port}`;
     case 'EACCES':
       return `port ${port} of ${host} is reserved for root; choose a port from 1024 up with ${namesOf.port}`;

@@ -47,9 +47,13 @@ const READ_WHOLE_TABLES = `SELECT set_config(name, 'on', true) FROM pg_settings
 
 const TABLES = { plants: 'plants', tokens: 'tokens', keys: 'idempotency_keys' } as const;
 
-/** Query for a session of a service in this database. Every account sees the names of all sessions. */
+/**
+ * Query for a session of a service in this database. A service closes those idle for 10 s; a pooler keeps them after its end.
+ * Every account sees the names of all sessions, but not when those of others were used.
+ */
 const FIND_SERVICE = `SELECT pid FROM pg_stat_activity
-                       WHERE datname = current_database() AND application_name = $1 LIMIT 1`;
+                       WHERE datname = current_database() AND application_name = $1 AND pid <> pg_backend_pid()
+                         AND (state_change IS NULL OR state_change > now() - interval '15 s') LIMIT 1`;
 
 /** Key of the advisory lock for copies: "copies" in ASCII. */
 const COPY_LOCK = 0x636f70696573;
@@ -110,9 +114,10 @@ export function openPostgresBulk(url: string, options: ConnectionOptions): Bulk 
       }),
     isServed: () =>
       transact('BEGIN READ ONLY', async (connection) => {
-        const sessions = await queryIfSupported(connection, { text: FIND_SERVICE, values: [SERVICE_NAME] });
+        const sessions = await connection.query({ text: FIND_SERVICE, values: [SERVICE_NAME] });
         return sessions.length > 0;
-      }),
+        // The server may not have the view, or not allow it.
+      }).catch(() => false),
     close: () => connections.close(),
   };
 }

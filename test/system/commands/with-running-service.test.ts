@@ -6,6 +6,7 @@ import { displayUrl } from '../../../src/database-url.ts';
 import { engines } from '../../support/engines.ts';
 import { until } from '../../support/patience.ts';
 import { type Installation, newInstallation, TOGETHER } from '../../support/program.ts';
+import { startPostgres } from '../../support/servers/postgres-server.ts';
 import { bearer } from '../../support/service.ts';
 
 const CONNECTIONS = 32;
@@ -60,7 +61,7 @@ describe('commands while a service runs on the same store', TOGETHER, () => {
         assert.equal(code, 0, stderr);
         return stderr.replace(`created a new store at ${displayUrl(target)}\n`, '');
       };
-      const warning = `plant-store: a service uses ${displayUrl(url)}; the copy lacks what it stores from now on. To move the store, stop the service, then copy\n`;
+      const warning = `plant-store: a service seems to use ${displayUrl(url)}; the copy lacks what it stores from now on. To move the store, stop the service, then copy\n`;
       const service = await installation.serve({ env });
       assert.deepEqual([await copy(), await copy()], [warning, warning]);
       assert.equal((await service.stop()).code, 0);
@@ -71,6 +72,19 @@ describe('commands while a service runs on the same store', TOGETHER, () => {
       // PostgreSQL sees the end of the connections a moment later.
       await until(async () => (await copy()) === '');
     });
+
+  it('copy of a store whose account may not see sessions → copies, without a warning', async (t) => {
+    const installation = await newInstallation(t);
+    const server = await startPostgres(['fsync = off']);
+    t.after(() => server.remove());
+    await server.sql('CREATE ROLE app LOGIN; GRANT ALL ON SCHEMA public TO app');
+    await server.sql('REVOKE SELECT ON pg_stat_activity FROM PUBLIC');
+    const url = server.url().replace('postgres@', 'app@');
+    assert.equal((await installation.run(['migrate', '--database-url', url])).code, 0);
+    const target = join(installation.folder, 'copy.db');
+    const { code, stderr } = await installation.run(['copy', url, `sqlite:${target}`]);
+    assert.deepEqual([code, stderr], [0, `created a new store at ${target}\n`]);
+  });
 
   it(`backup: of a service under the load of ${CONNECTIONS} connections has every write that was acknowledged before`, async (t) => {
     const installation = await newInstallation(t);

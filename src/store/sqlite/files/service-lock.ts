@@ -1,4 +1,4 @@
-import { existsSync, rmSync } from 'node:fs';
+import { accessSync, constants, rmSync } from 'node:fs';
 import { DatabaseSync } from 'node:sqlite';
 import { isLocked } from '../errors.ts';
 import { inodeOf } from './file-identity.ts';
@@ -40,9 +40,14 @@ export function lockForService(store: string): ServiceLock {
   }
 }
 
-/** Returns true if a service uses a store. */
+/** Returns true if a service uses a store, and false if that is unknown. */
 export function isServed(store: string): boolean {
-  if (!existsSync(fileOf(store))) return false;
+  try {
+    // Without write access, SQLite would give a lock that excludes no other, and the release would remove the file.
+    accessSync(fileOf(store), constants.R_OK | constants.W_OK);
+  } catch {
+    return false;
+  }
   const { isShared, release } = lockForService(store);
   release();
   return isShared;

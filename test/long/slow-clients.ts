@@ -53,8 +53,7 @@ const OTHERS_PAUSE_MS = 5;
 const SETTLES_WITHIN_MS = 30_000;
 
 /**
- * Collects garbage on SIGUSR2 and makes glibc return free memory (mallopt(3)); otherwise both keep memory for later
- * use.
+ * Makes V8 release free memory on SIGUSR2, and glibc always (mallopt(3)). Otherwise both keep memory for later use.
  */
 const GIVES_MEMORY_BACK = {
   NODE_OPTIONS: `--expose-gc --import=${new URL('./collect-garbage.ts', import.meta.url).href}`,

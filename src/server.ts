@@ -81,7 +81,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   const { monotonicNow = () => performance.now() } = options;
   const { log } = serviceLog;
   const audit = createAudit(log);
-  const { close: closeStoreLog, ...storeEvents } = logStore(log);
+  const { close: closeStoreLog, ...storeEvents } = logStore(log, monotonicNow);
   const tls = openTls(config.tlsCert, config.tlsKey, log);
   const addresses = [addressOf(config, 'host', 'port'), addressOf(config, 'adminHost', 'adminPort')] as const;
   await rejectUnlessFree(...addresses);

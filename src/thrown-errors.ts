@@ -1,6 +1,6 @@
 /**
  * Error with a message for the operator: what happened, and what to do. A command prints the message of such an
- * error, and the stack of any other.
+ * error, and the stack of any other. The log does so too.
  */
 export class OperatorError extends Error {}
 

@@ -16,7 +16,7 @@ export const logEvents = {
   'traces could not be sent; check the OpenTelemetry collector': ['warn', 'problem', 'spans'],
   'OpenTelemetry warns; act on its message': ['warn', 'warning'],
   'the last use of a token was not recorded': ['warn', 'err'],
-  'writes fail; free disk space or check the database': ['error', 'err', 'failures'],
+  'writes fail; fix the cause in err': ['error', 'err', 'failures'],
   'writes succeed again': ['info', 'failures'],
   'checkpoints fail, so the write-ahead log grows; check the disk': ['warn', 'err', 'failures'],
   'checkpoints succeed again': ['info', 'failures'],

@@ -2,6 +2,7 @@ import type { Writable } from 'node:stream';
 import { pino, stdSerializers } from 'pino';
 import type { ErrorCode } from '../api-errors.ts';
 import { escapeColouredLines } from '../terminal-text.ts';
+import { OperatorError } from '../thrown-errors.ts';
 import { type EventLog, logEvents } from './log-events.ts';
 import { createLogWriter, type LineKind, type LogDestination } from './log-writer.ts';
 
@@ -94,10 +95,12 @@ export function logTo(destination: LogDestination, level: string): Pick<ServiceL
   };
 }
 
-// pino appends the message of the cause, which many messages already have.
+// pino appends the message of the cause, which many messages already have. The message of an OperatorError says all, and a
+// full disk would fill faster with a stack for each request.
 function serializeError(error: unknown): unknown {
   if (!(error instanceof Error)) return error;
-  const serialized = stdSerializers.err(error);
+  const { stack, ...rest } = stdSerializers.err(error);
+  const serialized = error instanceof OperatorError ? rest : { ...rest, stack };
   if (error.cause instanceof Error && error.message.includes(error.cause.message))
     serialized.message = error.message;
   return serialized;

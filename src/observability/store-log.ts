@@ -2,10 +2,15 @@ import type { StoreOptions, StoreTask } from '../store/store.ts';
 import type { EventLog } from './log-events.ts';
 import { onceAMinute, REPEAT_MS } from './once-a-minute.ts';
 
+/** Milliseconds without a failure after which a success ends a series of failures: on a full disk, some writes succeed. */
+const RECOVERY_MS = 10_000;
+
 /** The state of a task. */
 class TaskState {
-  /** Number of failures since the task last succeeded. */
+  /** Number of failures since the last recovery. */
   failures = 0;
+  /** Time of the last failure, on the monotonic clock. */
+  failedAt = Number.NEGATIVE_INFINITY;
   /** True if one of these failures was logged. */
   isLogged = false;
   /** Time of the last log line about a failure, on the monotonic clock. */
@@ -24,17 +29,17 @@ interface StoreLog
 }
 
 /**
- * Logs store events: a failure of a task once a minute, and the recovery after it, so that a task that fails now and
- * then does not flood the log; one warning of the database a minute.
+ * Logs store events: a failure of a task once a minute, and the recovery from it once the task succeeds without failures,
+ * so that a task that fails now and then does not flood the log; one warning of the database a minute. `now` returns milliseconds of a monotonic clock.
  */
-export function logStore(log: EventLog, now: () => number = () => performance.now()): StoreLog {
+export function logStore(log: EventLog, now: () => number): StoreLog {
   const states: Record<StoreTask, TaskState> = { writes: new TaskState(), checkpoints: new TaskState() };
   const databaseWarnings = onceAMinute((warning, warnings) =>
     log.event('PostgreSQL warns; act on its message', { warning, warnings }),
   );
 
   function logFailure(task: StoreTask, err: unknown, failures: number): void {
-    if (task === 'writes') log.event('writes fail; free disk space or check the database', { err, failures });
+    if (task === 'writes') log.event('writes fail; fix the cause in err', { err, failures });
     else log.event('checkpoints fail, so the write-ahead log grows; check the disk', { err, failures });
   }
 
@@ -46,12 +51,14 @@ export function logStore(log: EventLog, now: () => number = () => performance.no
     onTaskEnd: (task, failure) => {
       const state = states[task];
       if (failure === undefined) {
+        if (state.failures === 0 || now() - state.failedAt < RECOVERY_MS) return;
         if (state.isLogged) logRecovery(task, state.failures);
         state.failures = 0;
         state.isLogged = false;
         return;
       }
       state.failures += 1;
+      state.failedAt = now();
       if (now() - state.loggedAt < REPEAT_MS) return;
       state.loggedAt = now();
       state.isLogged = true;

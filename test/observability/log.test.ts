@@ -4,6 +4,7 @@ import { syncBuiltinESMExports } from 'node:module';
 import { describe, it, test } from 'node:test';
 import { type AnsweredRequest, logTo } from '../../src/observability/log.ts';
 import { BUFFER_LIMITS, createLogWriter } from '../../src/observability/log-writer.ts';
+import { StoreUnavailable } from '../../src/store/store.ts';
 import { sendRaw } from '../support/clients/raw-http.ts';
 import { newInstallation } from '../support/program.ts';
 import { bearer } from '../support/service.ts';
@@ -46,6 +47,17 @@ test('error with a cause → the message of the cause is there once', () => {
     log.event('the last use of a token was not recorded', { err });
   const messages = lines.map((line) => JSON.parse(line).err.message);
   assert.deepEqual(messages, ['no connection: no route', 'no connection: no route']);
+});
+
+test('error with a message for the operator → no stack', () => {
+  const lines: string[] = [];
+  const { log } = logTo({ write: (line) => void lines.push(line) }, 'warn');
+  const cause = new Error('no space');
+  for (const err of [new StoreUnavailable('the store failed: no space', { cause }), cause])
+    log.event('the last use of a token was not recorded', { err });
+  const [ofOperator, other] = lines.map((line) => JSON.parse(line).err);
+  assert.deepEqual([ofOperator.message, ofOperator.stack], ['the store failed: no space', undefined]);
+  assert.deepEqual([other.message, other.stack], ['no space', cause.stack]);
 });
 
 test('log level above info → no lines of requests', () => {

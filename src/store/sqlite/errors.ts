@@ -44,6 +44,8 @@ const CHECK_DISK = 'check the disk, and the log of the kernel';
 const FORBIDDEN = ['EACCES', 'EPERM', 'EROFS'];
 
 const MUST_BE_WRITABLE = 'the file and its folder must be writable by this user';
+const IS_READ_ONLY =
+  'mount its file system for writing; if the kernel made it read-only, the log of the kernel says why';
 
 /** Causes and remedies that SQLite's message does not name, by extended or primary result code. */
 const HINTS: ReadonlyMap<number, string> = new Map([
@@ -58,7 +60,7 @@ const HINTS: ReadonlyMap<number, string> = new Map([
   ],
   [
     SQLITE_IOERR_WRITE,
-    'free space on the disk, or raise the quota or the file size limit (ulimit -f); if there is space, check the disk',
+    'free space on the disk, or raise the quota or the file size limit (ulimit -f); if there is space, check the disk, and whether the kernel made its file system read-only',
   ],
   [SQLITE_IOERR_SHMSIZE, 'free space on the disk or raise the quota'],
   [SQLITE_NOTADB, 'name the file of a store, or restore a backup'],
@@ -204,9 +206,11 @@ export function notOpened(file: string, error: unknown): StoreNotOpened {
   const need =
     hasCode(cause, [SQLITE_CANTOPEN]) || codeOf(cause) === 'EIO'
       ? `: ${CHECK_DISK}`
-      : FORBIDDEN.includes(codeOf(cause))
-        ? `; ${MUST_BE_WRITABLE}`
-        : '';
+      : codeOf(cause) === 'EROFS'
+        ? `; ${IS_READ_ONLY}`
+        : FORBIDDEN.includes(codeOf(cause))
+          ? `; ${MUST_BE_WRITABLE}`
+          : '';
   return new StoreNotOpened(
     `cannot open the store ${file}: ${reasonOfPath(cause, file) ?? reasonOf(cause)}${need}`,
     { cause: error },

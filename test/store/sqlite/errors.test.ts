@@ -52,9 +52,13 @@ test('an error that is not of SQLite → rejected', () => {
 });
 
 test('file that may not be written, also an immutable one → the message says so', () => {
-  for (const code of ['EACCES', 'EPERM', 'EROFS']) {
+  for (const [code, remedy] of [
+    ['EACCES', /must be writable by this user$/],
+    ['EPERM', /must be writable by this user$/],
+    ['EROFS', /mount its file system for writing/],
+  ] as const) {
     const error = Object.assign(new Error(`${code}: access 'plants.db'`), { code, syscall: 'access' });
-    assert.match(notOpened('plants.db', error).message, /must be writable by this user$/);
+    assert.match(notOpened('plants.db', error).message, remedy);
     assert.ok(isForbidden(error));
   }
 });

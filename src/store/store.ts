@@ -282,7 +282,10 @@ export interface StoreOptions extends MigrationOptions {
    * before. Acknowledged writes may be lost.
    */
   readonly onTimelineRegression?: (regression: TimelineRegression) => void;
-  /** Called with the text of each warning of PostgreSQL about a statement that had its effect. */
+  /**
+   * Called with the text of each warning of PostgreSQL about a statement that had its effect, and of each login that it
+   * rejects while other connections work.
+   */
   readonly onDatabaseWarning?: (message: string) => void;
 }
 

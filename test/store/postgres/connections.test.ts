@@ -417,7 +417,9 @@ describe('two hosts accept writes', () => {
 
 test('the server rejects new logins, but an open connection works → statements wait for it, and fail once it is gone', async (t) => {
   const url = await limitedUrl(t, -1);
-  const connections = new Connections(url.href, { ...patient, poolSize: 5 });
+  const warnings = new Set<string>();
+  const onDatabaseWarning = (message: string): void => void warnings.add(message);
+  const connections = new Connections(url.href, { ...patient, poolSize: 5 }, { onDatabaseWarning });
   t.after(() => connections.close());
   const first = await connections.use(async (connection) => {
     await execute(process.env.TEST_DATABASE_URL ?? '', `ALTER ROLE ${url.username} NOLOGIN`);
@@ -426,10 +428,12 @@ test('the server rejects new logins, but an open connection works → statements
     return { process: await processOf(connection), waiting };
   });
   assert.deepEqual(new Set(await Promise.all(first.waiting)), new Set([first.process]));
+  const reason = `role "${url.username}" is not permitted to log in`;
+  assert.deepEqual(warnings, new Set([`no further connection: ${reason}`]));
   await assert.rejects(connections.query({ text: 'SELECT pg_terminate_backend(pg_backend_pid())' }));
   await assert.rejects(processOf(connections), {
     name: 'StoreUnavailable',
-    message: `no connection to PostgreSQL: role "${url.username}" is not permitted to log in`,
+    message: `no connection to PostgreSQL: ${reason}`,
   });
 });
 

@@ -134,10 +134,10 @@ const limited = (command: Command): Command => limitedFiles(command, LIMIT_KIB);
 
 const CAN_TRACE = needs('strace', canRun('strace', '-o', '/dev/null', 'true'));
 
-/** After 29 fsyncs, a thread waits for minutes in each. */
-function hangingFsync(command: Command): Command {
+/** After 29 fsyncs, a thread waits for this time, with its unit, in each. */
+function delayedFsync(command: Command, time: string): Command {
   const calls = 'fsync,fdatasync';
-  const fault = `inject=${calls}:delay_enter=600s:when=30+`;
+  const fault = `inject=${calls}:delay_enter=${time}:when=30+`;
   return ['strace', '-D', '-f', '-qq', '-o', '/dev/null', '-e', `trace=${calls}`, '-e', fault, ...command];
 }
 
@@ -237,10 +237,18 @@ describe('alerts of a real Prometheus', { ...needsProgram('prometheus'), concurr
   });
 
   it('the disk hangs → PlantStoreWritesHang, and the service is ready', CAN_TRACE, async (t) => {
-    const { service, prometheus, load } = await start(t, { wrap: hangingFsync });
+    const wrap = (command: Command): Command => delayedFsync(command, '600s');
+    const { service, prometheus, load } = await start(t, { wrap });
     load();
     await assertOnly(prometheus, ['PlantStoreWritesHang']);
     assert.equal((await fetch(`${service.adminUrl}/ready`)).status, 200);
+  });
+
+  it('the disk is slow → PlantStoreCommitsSlow', CAN_TRACE, async (t) => {
+    const wrap = (command: Command): Command => delayedFsync(command, '700ms');
+    const { prometheus, load } = await start(t, { wrap });
+    load();
+    await assertOnly(prometheus, ['PlantStoreCommitsSlow']);
   });
 
   it('checkpoints fail → PlantStoreCheckpointsFail', async (t) => {
@@ -307,7 +315,7 @@ describe('alerts of a real Prometheus', { ...needsProgram('prometheus'), concurr
     await assertOnly(prometheus, ['PlantStoreFileDescriptors']);
   });
 
-  it('no file descriptor left → PlantStoreFileDescriptors', async (t) => {
+  it('no file descriptor left → PlantStoreFileDescriptorsExhausted', async (t) => {
     const { service, prometheus } = await start(t, { wrap: fewFiles });
     await prometheus.scrapes(1);
     const { hostname, port } = new URL(service.url);
@@ -319,7 +327,8 @@ describe('alerts of a real Prometheus', { ...needsProgram('prometheus'), concurr
     });
     await Promise.race(sockets.map((socket) => once(socket, 'close')));
     // Without its connection, Prometheus cannot scrape.
-    await assertOnly(prometheus, ['PlantStoreFileDescriptors'], ['PlantStoreDown']);
+    const alerts = ['PlantStoreFileDescriptors', 'PlantStoreFileDescriptorsExhausted'];
+    await assertOnly(prometheus, alerts, ['PlantStoreDown']);
   });
 
   it('a reader keeps the write-ahead log → PlantStoreLogGrows', async (t) => {

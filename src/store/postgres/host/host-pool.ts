@@ -1,4 +1,5 @@
 import pg from 'pg';
+import { messageOf } from '../../../thrown-errors.ts';
 import type { ConnectionOptions } from '../../store.ts';
 import {
   classOfNotice,
@@ -35,11 +36,12 @@ export class HostPool extends pg.Pool {
   readonly #taken = new Set<pg.PoolClient>();
   readonly #size: number;
   readonly #connectTimeoutMs: number;
+  readonly #onWarning: (text: string) => void;
   #growth: NodeJS.Timeout | undefined;
   /** Time of the latest answer that did not arrive, on the monotonic clock. */
   #silentAt = 0;
 
-  /** `onWarning` gets each warning of the server, also that of a login. */
+  /** `onWarning` gets each warning of the server, also that of a login, and the error of a login while others work. */
   constructor(
     url: string,
     options: ConnectionOptions,
@@ -73,6 +75,7 @@ export class HostPool extends pg.Pool {
     this.#clients = clients;
     this.#size = options.poolSize;
     this.#connectTimeoutMs = connectTimeoutMs;
+    this.#onWarning = onWarning;
     // Ignores error events of lost connections: without a listener, they would end the process. Statements in
     // flight still reject, and the pool replaces the connection when needed.
     this.on('error', () => undefined);
@@ -112,7 +115,10 @@ export class HostPool extends pg.Pool {
         // After a suspension, timers fire before the answers that free the clients are read.
         if (until === deadline && now > deadline + LATE_MS) until = now + LATE_MS;
         if (now >= until || !(mayConnect || this.isBusy(error))) throw error;
-        if (isLoginRejected(error)) this.#pauseGrowth();
+        if (isLoginRejected(error)) {
+          this.#pauseGrowth();
+          this.#onWarning(`no further connection: ${messageOf(error)}`);
+        }
         late = error;
       }
     }

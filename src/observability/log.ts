@@ -124,7 +124,7 @@ export function createCommandLog(stderr: Writable & { readonly isTTY?: boolean }
 // Imports pino-pretty on demand: without a terminal, the process never loads it.
 async function prettyPrinted(destination: LogDestination): Promise<LogDestination> {
   const { prettyFactory } = await import('pino-pretty');
-  const render = prettyFactory({ singleLine: true });
+  const render = prettyFactory({ singleLine: true, errorLikeObjectKeys: ['err'] });
   return {
     ...destination,
     write: (line, kind) => destination.write(escapeColouredLines(render(line)), kind),

@@ -44,12 +44,16 @@ it('the log on a terminal has one line for each request', async (t) => {
   const url = await program.wrote(() => address.exec(program.output.stdout)?.[1]);
   const begin = program.output.stdout.length;
   await fetch(`${url}/openapi.json`);
+  await fetch(`${url}/plants`);
   const logged = (): string => program.output.stdout.slice(begin);
-  await program.wrote(() => /answered.*\n/s.exec(logged())?.[0]);
-  assert.match(
-    logged().trim(),
-    /^\[.*\] INFO: answered .*"requestId":".+".*"operation":"openapi".*"status":200.*$/,
-  );
+  const lines = await program.wrote(() => {
+    const written = logged().trim().split('\n');
+    return written.filter((line) => line.includes('answered')).length === 2 ? written : undefined;
+  });
+  assert.equal(lines.length, 2);
+  const [first = '', second = ''] = lines;
+  assert.match(first, /^\[.*\] INFO: answered .*"requestId":".+".*"operation":"openapi".*"status":200.*$/);
+  assert.match(second, /^\[.*\] INFO: answered .*"status":401,"error":40100,.*$/);
   program.kill('SIGTERM');
   assert.equal((await program.ended).code, 0);
 });

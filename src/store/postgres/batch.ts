@@ -124,13 +124,15 @@ async function inPipelinedTransaction(
 async function execute(connection: Connection, members: readonly Member[], perOwner: boolean): Promise<void> {
   const keyed = members.filter(isKeyed);
   await Promise.all(partsOf(keyed, perOwner).map((part) => claimKeys(connection, part)));
+  const claimed = keyed.filter(({ outcome }) => outcome === undefined);
   const open = members.filter(({ outcome }) => outcome === undefined);
   await Promise.all([
     ...partsOf(open.filter(isCreation), perOwner).map((part) => create(connection, part)),
     ...partsOf(open.filter(isDeletion), perOwner).map((part) => remove(connection, part)),
     ...sortedTokenWrites(open).map((member) => writeToken(connection, member)),
   ]);
-  const failed = keyed.filter(({ outcome }) => outcome === 'idTaken');
+  // A key that stays is a promise that its plant was created.
+  const failed = claimed.filter(({ outcome }) => outcome !== 'created');
   await Promise.all(partsOf(failed, perOwner).map((part) => releaseKeys(connection, part)));
 }
 

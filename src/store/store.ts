@@ -29,8 +29,16 @@ export interface LockKey {
  */
 export type Outcome = 'created' | 'createdReplayed' | 'idTaken' | 'keyReused' | 'deleted' | 'absent' | 'done';
 
-/** Outcomes of writes that changed the store. */
-const CHANGES: readonly Outcome[] = ['created', 'deleted', 'done'];
+/** True for outcomes of writes that changed the store. */
+const isChange: Readonly<Record<Outcome, boolean>> = {
+  created: true,
+  createdReplayed: false,
+  idTaken: false,
+  keyReused: false,
+  deleted: true,
+  absent: false,
+  done: true,
+};
 
 /**
  * The result of a batch. `unchanged` means that none of its writes changed the store, such as deletions of absent plants:
@@ -39,7 +47,7 @@ const CHANGES: readonly Outcome[] = ['created', 'deleted', 'done'];
 export type CommitResult = 'committed' | 'unchanged' | 'failed';
 
 export function resultOf(outcomes: readonly Outcome[]): CommitResult {
-  return outcomes.some((outcome) => CHANGES.includes(outcome)) ? 'committed' : 'unchanged';
+  return outcomes.some((outcome) => isChange[outcome]) ? 'committed' : 'unchanged';
 }
 
 export interface StoreLoad extends EngineLoad {

@@ -74,19 +74,25 @@ export function createPlant(store: Store): HandlerOf<typeof createPlantOperation
       ...toPlantRow(ownerOf(request), plant),
       idempotency: key === undefined ? null : { key, digest: digestPlant(plant) },
     });
-    if (outcome === 'createdReplayed') reply.header('idempotent-replayed', 'true');
-    rejectUnlessCreated(outcome, plant);
+    if (isReplay(outcome, plant)) reply.header('idempotent-replayed', 'true');
     return asJson(reply, renderPlant(plant));
   };
 }
 
-function rejectUnlessCreated(outcome: Outcome, { id }: NewPlant): void {
-  if (outcome === 'created' || outcome === 'createdReplayed') return;
-  if (outcome === 'keyReused') {
-    throw new ApiError(40003, 'this `Idempotency-Key` was used for another plant; choose a new key');
+/** Returns whether an earlier request created the plant. Throws an ApiError if no request did. */
+function isReplay(outcome: Outcome, { id }: NewPlant): boolean {
+  switch (outcome) {
+    case 'created':
+      return false;
+    case 'createdReplayed':
+      return true;
+    case 'keyReused':
+      throw new ApiError(40003, 'this `Idempotency-Key` was used for another plant; choose a new key');
+    case 'idTaken':
+      throw new ApiError(40002, `a plant with the id ${id} already exists; choose another \`id\``);
+    case 'deleted':
+    case 'absent':
+    case 'done':
+      throw new Error(`the store returned ${outcome} for a creation`);
   }
-  if (outcome === 'idTaken') {
-    throw new ApiError(40002, `a plant with the id ${id} already exists; choose another \`id\``);
-  }
-  throw new Error(`the store returned ${outcome} for a creation`);
 }

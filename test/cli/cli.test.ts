@@ -2,6 +2,7 @@ import assert from 'node:assert/strict';
 import { EventEmitter } from 'node:events';
 import { existsSync } from 'node:fs';
 import { describe, it } from 'node:test';
+import { listCommands } from '../../build/fact-tables.ts';
 import manifest from '../../package.json' with { type: 'json' };
 import { assertFails, newInstallation, TOGETHER } from '../support/program.ts';
 import { runCommand } from '../support/run-command.ts';
@@ -76,6 +77,17 @@ const commands: readonly Command[] = [
 ];
 
 describe('every command', TOGETHER, () => {
+  it('has a case, and is in the help of the program', async () => {
+    const [program, ...others] = await listCommands();
+    const names = others.map(({ name }) => name);
+    assert.deepEqual(commands.map(({ path }) => path.join(' ')).toSorted(), ['', ...names].toSorted());
+    const [{ shows = [] } = {}] = commands;
+    assert.deepEqual(
+      shows.filter((word) => !word.startsWith('-')),
+      program?.subcommands,
+    );
+  });
+
   for (const { path, shows = [], args } of commands) {
     const name = ['plant-store', ...path].join(' ');
 

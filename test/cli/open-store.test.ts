@@ -3,6 +3,7 @@ import { existsSync } from 'node:fs';
 import { mkdir, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { basename, dirname, join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
+import { listCommands } from '../../build/fact-tables.ts';
 import { displayUrl } from '../../src/database-url.ts';
 import { migrateStore, storeExists } from '../../src/store/open-engine.ts';
 import { engines, execute, postgres, rowsOf } from '../support/engines.ts';
@@ -11,6 +12,17 @@ import { assertFails, newInstallation, TOGETHER } from '../support/program.ts';
 import { bearer } from '../support/service.ts';
 
 const UNUSED_ID = 'AAAAAAAAAAAA';
+
+/** The commands that reject a missing store, and those that create it, with their arguments. */
+const REJECTS = {
+  'token list': [],
+  'token revoke': [UNUSED_ID],
+  export: ['alice'],
+  check: [],
+};
+const CREATES = { 'token create': ['alice'], migrate: [], import: ['alice'] };
+/** Commands that need no store, or whose test is below or in another file. */
+const ELSEWHERE = ['serve', 'copy', 'backup', 'openapi'];
 
 it('another process holds the write lock of the file → commands that only read do not wait', async (t) => {
   const { run, file, databaseUrl, token } = await newInstallation(t);
@@ -295,9 +307,19 @@ describe('a store of an earlier version', TOGETHER, () => {
     });
 });
 
+function toArguments([command, args]: readonly [string, readonly string[]]): readonly string[] {
+  return [...command.split(' '), ...args];
+}
+
+it('each command without subcommands → has a case for a missing store', async () => {
+  const all = (await listCommands()).filter(({ subcommands }) => subcommands.length === 0);
+  const tested = [...Object.keys(REJECTS), ...Object.keys(CREATES), ...ELSEWHERE];
+  assert.deepEqual(tested.toSorted(), all.map(({ name }) => name).toSorted());
+});
+
 for (const engine of engines) {
   describe(`a missing store on ${engine.name}`, TOGETHER, () => {
-    for (const args of [['token', 'list'], ['token', 'revoke', UNUSED_ID], ['export', 'alice'], ['check']])
+    for (const args of Object.entries(REJECTS).map(toArguments))
       it(`${args.join(' ')} → rejected, and no store is created`, async (t) => {
         const { run } = await newInstallation(t);
         const url = await engine.freshUrl(t);
@@ -328,7 +350,7 @@ for (const engine of engines) {
       await assert.rejects(rowsOf(url, 'SELECT * FROM tokens'), /tokens/);
     });
 
-    for (const args of [['token', 'create', 'alice'], ['migrate'], ['import', 'alice']])
+    for (const args of Object.entries(CREATES).map(toArguments))
       it(`${args.join(' ')} → creates it and says so, the first time only`, async (t) => {
         const { run } = await newInstallation(t);
         const url = await engine.freshUrl(t);

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { createHash } from 'node:crypto';
 import { describe, test } from 'node:test';
+import { createPlantOperation } from '../src/http/plants/create-plant.ts';
 import {
   digestPlant,
   INT64_MAX,
@@ -13,7 +14,9 @@ import {
   renderPlant,
   toPlantRow,
 } from '../src/plant.ts';
-import { compileCheck, compileTextParser } from '../src/validation.ts';
+import type { TSchema } from '../src/schema.ts';
+import { compileCheck, compileTextParser, propertiesOf } from '../src/validation.ts';
+import { FULL_PLANT } from './support/plants.ts';
 
 describe('the integer value of a JSON number', () => {
   const integers: readonly (readonly [string, bigint])[] = [
@@ -210,6 +213,33 @@ test('schemas → each is described, and its examples are full plants or ids', (
       [true, true, true, false, false],
     );
 });
+
+// Validation ignores these keywords of a text: `Refine` must add the check. Not every field has a limit; the key has two.
+test('limits that a schema publishes → a value at the limit is valid, one beyond it is not', () => {
+  const key = createPlantOperation.schema.headers.properties['idempotency-key'];
+  const schemas = { ...propertiesOf(NewPlant), 'idempotency-key': key };
+  const examples = new Map<string, unknown>(Object.entries(FULL_PLANT)).set('idempotency-key', 'key');
+  assert.equal(valuesAtLimits(key, 'key').length, 2);
+  for (const [name, schema] of Object.entries(schemas))
+    for (const [valid, invalid] of valuesAtLimits(schema, examples.get(name))) {
+      assert.ok(schema['~is'](valid), `${name}: ${valid} is invalid`);
+      assert.ok(!schema['~is'](invalid), `${name}: ${invalid} is valid`);
+    }
+});
+
+/** Returns a valid and an invalid value for each limit of a schema. Texts are the example, cut or with its end repeated. */
+function valuesAtLimits(schema: TSchema, example: unknown): (readonly [unknown, unknown])[] {
+  const limits: { minLength?: number; maxLength?: number; minimum?: number; maximum?: number } = schema;
+  const { minLength = 0, maxLength, minimum, maximum } = limits;
+  const whole = String(example);
+  const text = (length: number): string => whole.padEnd(length, whole.at(-1)).slice(0, length);
+  const values: (readonly [unknown, unknown])[] = [];
+  if (minLength > 0) values.push([text(minLength), text(minLength - 1)]);
+  if (maxLength !== undefined) values.push([text(maxLength), text(maxLength + 1)]);
+  if (minimum !== undefined) values.push([minimum, minimum - 1]);
+  if (maximum !== undefined) values.push([maximum, maximum + 1]);
+  return values;
+}
 
 test('row of a plant → an absent tag is null, an empty one stays', () => {
   const plant = { id: 7n, name: 'Fern' };

@@ -1,9 +1,16 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { type Client, createClient, type NewPlant, PlantStoreError } from '../../client/src/client.ts';
-import { isIdempotencyKey } from '../../src/plant.ts';
+import {
+  type Client,
+  createClient,
+  type NewPlant,
+  type Plant,
+  PlantStoreError,
+} from '../../client/src/client.ts';
+import { isIdempotencyKey, isOptionalField, plantFields } from '../../src/plant.ts';
 import { type Scenario, scenarioGroups } from '../support/data/api-scenarios.ts';
 import { freshFolder } from '../support/engines.ts';
+import { FULL_PLANT } from '../support/plants.ts';
 import { exchangeAll, plant, secretOf } from '../support/scenario-setup.ts';
 import { startService } from '../support/service.ts';
 
@@ -91,15 +98,20 @@ function newPlantOf(body: string): NewPlant | undefined {
   const [, digits = ''] = /^\{"id":(0|-?[1-9][0-9]{0,18}),/.exec(body) ?? [];
   if (digits === '' || BigInt(digits) !== BigInt.asIntN(64, BigInt(digits))) return undefined;
   const rest = asObject(`{${body.slice(body.indexOf(',') + 1)}`);
-  if (rest === undefined || Object.keys(rest).some((field) => field !== 'name' && field !== 'tag'))
-    return undefined;
-  const { name, tag } = rest;
-  if (typeof name !== 'string') return undefined;
-  if (tag !== undefined && typeof tag !== 'string') return undefined;
-  return { id: BigInt(digits), name, ...(tag === undefined ? {} : { tag }) };
+  return rest !== undefined && isPlant(rest) ? { id: BigInt(digits), ...rest } : undefined;
 }
 
-function asObject(text: string): Record<string, unknown> | undefined {
+/** True for an object with the fields of a plant, and no others, of the types in FULL_PLANT. */
+function isPlant(rest: object): rest is Plant {
+  const fields = new Set<string>(plantFields);
+  if (Object.keys(rest).some((field) => !fields.has(field))) return false;
+  return plantFields.every((field) => {
+    const value: unknown = Reflect.get(rest, field);
+    return value === undefined ? isOptionalField(field) : typeof value === typeof FULL_PLANT[field];
+  });
+}
+
+function asObject(text: string): object | undefined {
   try {
     return JSON.parse(text);
   } catch {

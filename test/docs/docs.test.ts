@@ -11,7 +11,7 @@ import manifest from '../../package.json' with { type: 'json' };
 import { errorCodes } from '../../src/api-errors.ts';
 import { csv } from '../../src/formats/csv.ts';
 import { logEvents } from '../../src/observability/log-events.ts';
-import { plantFields } from '../../src/plant.ts';
+import { newPlantFields, plantFields } from '../../src/plant.ts';
 
 const ROOT = fileURLToPath(new URL('../../', import.meta.url));
 
@@ -50,9 +50,9 @@ function documentOf(file: string): string {
   return text;
 }
 
-/** Returns the rows of all tables whose first column has the heading. Cells are unparsed. */
+/** Returns the rows of all tables, also inside lists, whose first column has the heading. Cells are unparsed. */
 function table(file: string, heading: string): (readonly string[])[] {
-  const paragraphs = documentOf(file).trimEnd().split('\n\n');
+  const paragraphs = documentOf(file).replaceAll(/^ +/gm, '').trimEnd().split('\n\n');
   const tables = paragraphs
     .filter((text) => text.startsWith('|'))
     .map((text) => text.split('\n').map(cellsOf));
@@ -118,6 +118,11 @@ test('the fields of a plant in docs/data.md and client/README.md are those of th
   assert.ok(documentOf('docs/data.md').includes(`with the header \`${csv.header.trim()}\``));
   const fields = ['id', ...plantFields].join(', ');
   assert.ok(documentOf('client/README.md').includes(`\`createPlant({ ${fields} }`));
+});
+
+test('docs/errors.md says of each field of a plant what is invalid', () => {
+  const documented = table('docs/errors.md', 'Field').flatMap(([field]) => codes(field));
+  for (const field of newPlantFields) assert.ok(documented.includes(field), field);
 });
 
 test('docs/performance.md lists exactly the parts of the benchmark', () => {

@@ -5,6 +5,7 @@ import { get } from 'node:http';
 import { connect } from 'node:net';
 import { type TestContext, test } from 'node:test';
 import { collectDefaultMetrics, Registry } from 'prom-client';
+import { factTables } from '../../build/fact-tables.ts';
 import dashboard from '../../deploy/grafana-dashboard.json' with { type: 'json' };
 import manifest from '../../package.json' with { type: 'json' };
 import { loadConfig } from '../../src/config.ts';
@@ -335,6 +336,18 @@ test('metrics of the process → those of prom-client, with the CPU time since i
 test('alert on queued writes → fires before requests are rejected', () => {
   const threshold = /plant_store_writes_waiting \+ plant_store_writes_in_flight > (\d+)/.exec(ALERTS)?.[1];
   assert.ok(Number(threshold) < loadConfig({}, {}).maxInFlight);
+});
+
+test('every metric of the service → in a panel of the dashboard or in an alert', async () => {
+  const table = (await factTables()).find(({ name }) => name === 'metrics') ?? assert.fail();
+  const names = table.rows.map(([name = '']) => name.replaceAll('`', ''));
+  const shown = [...dashboardExpressions(), ...alertExpressions()]
+    .flatMap(metricsIn)
+    .map((name) => name.replace(/_(?:bucket|count|sum)$/, ''));
+  assert.deepEqual(
+    names.filter((name) => !shown.includes(name)),
+    [],
+  );
 });
 
 test('dashboard: metrics with common names → only of instances of the service, also for "All"', () => {

@@ -6,6 +6,8 @@ export class OperatorError extends Error {}
 
 /** Returns the message of any thrown value. */
 export function messageOf(error: unknown): string {
+  // Node sets none if all addresses of a host fail.
+  if (error instanceof AggregateError && error.message === '') return error.errors.map(messageOf).join('; ');
   return error instanceof Error ? error.message : String(error);
 }
 

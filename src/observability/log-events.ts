@@ -23,6 +23,11 @@ export const logEvents = {
   'this PostgreSQL primary has a lower timeline than an earlier one: acknowledged writes may be lost; use the server with the highest timeline':
     ['error', 'timeline', 'highest'],
   'PostgreSQL warns; act on its message': ['warn', 'warning', 'warnings'],
+  'PostgreSQL rejects further connections, so requests wait for the open ones; fix the problem': [
+    'warn',
+    'problem',
+    'logins',
+  ],
   'expired idempotency keys were not deleted; retrying within a minute': ['warn', 'err'],
   'the keys of the identity provider could not be read; check the provider and --oidc-issuer': [
     'warn',

@@ -64,16 +64,19 @@ export async function createLog(level: string): Promise<ServiceLog> {
 /** Creates a log of JSON lines of a level and above. Audit lines have no minimum, but `silent` drops them too. */
 export function logTo(destination: LogDestination, level: string): Pick<ServiceLog, 'log' | 'answered'> {
   const timestamp = createTimestamps();
-  const options = { level, base: null, timestamp, serializers: { err: serializeError } };
+  const options = { level, base: null, timestamp, serializers: { err: serializeBriefly } };
   let kind: LineKind = 'other';
   // pino writes each line before its call returns.
   const logger = pino(options, { write: (line) => destination.write(line, kind) });
   const auditLogger = level === 'silent' ? logger : logger.child({}, { level: 'info' });
+  const fatalLogger = logger.child({}, { serializers: { err: serializeWithStack } });
+  const loggerOf = (lineLevel: LineLevel, fields: object): typeof logger =>
+    'audit' in fields ? auditLogger : lineLevel === 'fatal' ? fatalLogger : logger;
   const log: Log = {
     event: (message, fields: object) => {
       const [lineLevel] = logEvents[message];
       kind = kindOf(lineLevel, fields);
-      ('audit' in fields ? auditLogger : logger)[lineLevel](fields, message);
+      loggerOf(lineLevel, fields)[lineLevel](fields, message);
       if (lineLevel === 'fatal') destination.flush?.();
     },
     flush: () => destination.flush?.(),
@@ -95,19 +98,29 @@ export function logTo(destination: LogDestination, level: string): Pick<ServiceL
   };
 }
 
-// pino appends the message of the cause, which many messages already have. The message of an OperatorError says all, and a
-// full disk would fill faster with a stack for each request.
-function serializeError(error: unknown): unknown {
-  if (!(error instanceof Error)) return error;
-  const { stack, ...rest } = stdSerializers.err(error);
-  const serialized = error instanceof OperatorError ? rest : { ...rest, stack };
+// The message of an OperatorError names the cause, and a full disk would fill faster with a stack for each request.
+function serializeBriefly(error: unknown): unknown {
+  return error instanceof OperatorError
+    ? { ...serialize(error), stack: undefined }
+    : serializeWithStack(error);
+}
+
+function serializeWithStack(error: unknown): unknown {
+  return error instanceof Error ? serialize(error) : error;
+}
+
+// pino appends the message of the cause, which many messages already have.
+function serialize(error: Error): ReturnType<typeof stdSerializers.err> {
+  const serialized = stdSerializers.err(error);
   if (error.cause instanceof Error && error.message.includes(error.cause.message))
     serialized.message = error.message;
   return serialized;
 }
 
+type LineLevel = (typeof logEvents)[keyof typeof logEvents][0];
+
 /** Returns the kind of a line. */
-function kindOf(level: (typeof logEvents)[keyof typeof logEvents][0], fields: object): LineKind {
+function kindOf(level: LineLevel, fields: object): LineKind {
   if (level === 'debug') return 'request';
   if (!('requestId' in fields) || 'audit' in fields) return 'other';
   return level === 'info' ? 'request' : 'failedRequest';

@@ -21,7 +21,12 @@ interface StoreLog
   extends Required<
     Pick<
       StoreOptions,
-      'onTaskEnd' | 'onLogLeft' | 'keyDeletion' | 'onTimelineRegression' | 'onDatabaseWarning'
+      | 'onTaskEnd'
+      | 'onLogLeft'
+      | 'keyDeletion'
+      | 'onTimelineRegression'
+      | 'onDatabaseWarning'
+      | 'onLoginRejected'
     >
   > {
   /** Logs immediately the warnings that no line has yet counted. */
@@ -30,12 +35,19 @@ interface StoreLog
 
 /**
  * Logs store events: a failure of a task once a minute, and the recovery from it once the task succeeds without failures,
- * so that a task that fails now and then does not flood the log; one warning of the database a minute. `now` returns milliseconds of a monotonic clock.
+ * so that a task that fails now and then does not flood the log; warnings and rejected logins of the database once a minute.
+ * `now` returns milliseconds of a monotonic clock.
  */
 export function logStore(log: EventLog, now: () => number): StoreLog {
   const states: Record<StoreTask, TaskState> = { writes: new TaskState(), checkpoints: new TaskState() };
   const databaseWarnings = onceAMinute((warning, warnings) =>
     log.event('PostgreSQL warns; act on its message', { warning, warnings }),
+  );
+  const rejectedLogins = onceAMinute((problem, logins) =>
+    log.event('PostgreSQL rejects further connections, so requests wait for the open ones; fix the problem', {
+      problem,
+      logins,
+    }),
   );
 
   function logFailure(task: StoreTask, err: unknown, failures: number): void {
@@ -81,6 +93,10 @@ export function logStore(log: EventLog, now: () => number): StoreLog {
         { timeline, highest },
       ),
     onDatabaseWarning: (warning) => databaseWarnings.report(warning, 1),
-    close: databaseWarnings.close,
+    onLoginRejected: (reason) => rejectedLogins.report(reason, 1),
+    close: () => {
+      databaseWarnings.close();
+      rejectedLogins.close();
+    },
   };
 }

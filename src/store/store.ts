@@ -290,11 +290,10 @@ export interface StoreOptions extends MigrationOptions {
    * before. Acknowledged writes may be lost.
    */
   readonly onTimelineRegression?: (regression: TimelineRegression) => void;
-  /**
-   * Called with the text of each warning of PostgreSQL about a statement that had its effect, and of each login that it
-   * rejects while other connections work.
-   */
+  /** Called with the text of each warning of PostgreSQL about a statement that had its effect. */
   readonly onDatabaseWarning?: (message: string) => void;
+  /** Called with the reason of each login that PostgreSQL rejects while other connections work. */
+  readonly onLoginRejected?: (reason: string) => void;
 }
 
 export interface KeyDeletion {

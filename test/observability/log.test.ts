@@ -58,6 +58,9 @@ test('error with a message for the operator → no stack', () => {
   const [ofOperator, other] = lines.map((line) => JSON.parse(line).err);
   assert.deepEqual([ofOperator.message, ofOperator.stack], ['the store failed: no space', undefined]);
   assert.deepEqual([other.message, other.stack], ['no space', cause.stack]);
+  const bug = new StoreUnavailable('the store is closed');
+  log.event('unexpected error; stopping', { err: bug });
+  assert.equal(JSON.parse(lines.at(-1) ?? '').err.stack, bug.stack);
 });
 
 test('log level above info → no lines of requests', () => {

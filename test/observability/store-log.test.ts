@@ -78,6 +78,25 @@ test('PostgreSQL warns at each write → logged immediately, then once a minute,
   );
 });
 
+test('PostgreSQL rejects logins and warns in the same minute → a line for each, and their rest at the stop', () => {
+  const lines: string[] = [];
+  const { log } = logTo({ write: (line) => void lines.push(line) }, 'info');
+  const { onLoginRejected, onDatabaseWarning, close } = logStore(log, () => 0);
+  onLoginRejected('too many clients');
+  onDatabaseWarning('vacuum within 1 transactions');
+  onLoginRejected('wrong password');
+  close();
+  const logged = lines.map((line): Record<string, unknown> => JSON.parse(line));
+  assert.deepEqual(
+    logged.map(({ level, problem, logins, warning }) => [level, problem ?? warning, logins]),
+    [
+      [40, 'too many clients', 1],
+      [40, 'vacuum within 1 transactions', undefined],
+      [40, 'wrong password', 1],
+    ],
+  );
+});
+
 test('PostgreSQL warns at each write, and the service stops → the number of all warnings is logged', async (t) => {
   const url = await postgres.freshUrl(t);
   const service = await startService(t, url);

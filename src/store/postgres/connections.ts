@@ -46,13 +46,14 @@ export class Connections {
     {
       onTimelineRegression = () => undefined,
       onDatabaseWarning = () => undefined,
-    }: Pick<StoreOptions, 'onTimelineRegression' | 'onDatabaseWarning'> = {},
+      onLoginRejected = () => undefined,
+    }: Pick<StoreOptions, 'onTimelineRegression' | 'onDatabaseWarning' | 'onLoginRejected'> = {},
   ) {
     this.#options = options;
     this.#timelines = watchTimelines(onTimelineRegression);
     const hosts = splitHosts(url);
     this.#places = hosts.map(({ place }) => place);
-    const reports = { timelines: this.#timelines, onWarning: onDatabaseWarning };
+    const reports = { timelines: this.#timelines, onWarning: onDatabaseWarning, onLoginRejected };
     this.#pools = hosts.map((host) => new HostPool(host.url, options, hosts.length, reports));
   }
 

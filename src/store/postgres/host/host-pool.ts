@@ -28,6 +28,12 @@ const GROWTH_PAUSE_MS = 1_000;
  */
 const LATE_MS = 250;
 
+interface PoolReports {
+  readonly timelines: Timelines;
+  readonly onWarning: (text: string) => void;
+  readonly onLoginRejected: (reason: string) => void;
+}
+
 /** The connections to one host. */
 export class HostPool extends pg.Pool {
   /** All clients, also those that are connecting. */
@@ -36,17 +42,20 @@ export class HostPool extends pg.Pool {
   readonly #taken = new Set<pg.PoolClient>();
   readonly #size: number;
   readonly #connectTimeoutMs: number;
-  readonly #onWarning: (text: string) => void;
+  readonly #onLoginRejected: (reason: string) => void;
   #growth: NodeJS.Timeout | undefined;
   /** Time of the latest answer that did not arrive, on the monotonic clock. */
   #silentAt = 0;
 
-  /** `onWarning` gets each warning of the server, also that of a login, and the error of a login while others work. */
+  /**
+   * `onWarning` gets each warning of the server, also that of a login; `onLoginRejected` the reason of each login that it
+   * rejects while other connections work.
+   */
   constructor(
     url: string,
     options: ConnectionOptions,
     hosts: number,
-    { timelines, onWarning }: { readonly timelines: Timelines; readonly onWarning: (text: string) => void },
+    { timelines, onWarning, onLoginRejected }: PoolReports,
   ) {
     const connectTimeoutMs = Math.ceil(options.acquireTimeoutMs / hosts);
     const clients = new Set<Client>();
@@ -75,7 +84,7 @@ export class HostPool extends pg.Pool {
     this.#clients = clients;
     this.#size = options.poolSize;
     this.#connectTimeoutMs = connectTimeoutMs;
-    this.#onWarning = onWarning;
+    this.#onLoginRejected = onLoginRejected;
     // Ignores error events of lost connections: without a listener, they would end the process. Statements in
     // flight still reject, and the pool replaces the connection when needed.
     this.on('error', () => undefined);
@@ -117,7 +126,7 @@ export class HostPool extends pg.Pool {
         if (now >= until || !(mayConnect || this.isBusy(error))) throw error;
         if (isLoginRejected(error)) {
           this.#pauseGrowth();
-          this.#onWarning(`no further connection: ${messageOf(error)}`);
+          this.#onLoginRejected(messageOf(error));
         }
         late = error;
       }

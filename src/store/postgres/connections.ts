@@ -14,6 +14,7 @@ import {
   allBusy,
   classOfNotice,
   isFromServer,
+  isOfRole,
   isPoolTimeout,
   isReadOnly,
   isStalePlan,
@@ -95,7 +96,7 @@ export class Connections {
       // After any other error, the next search tries this host first. Another one may be an old primary.
       const hasFailed = isReadOnly(error) || this.#pools[index]?.answers(client) === false;
       if (mustClose && hasFailed && this.#current === index) this.#current = (index + 1) % this.#pools.length;
-      client.release(mustClose || isStalePlan(error));
+      client.release(mustClose || isStalePlan(error) || isOfRole(error));
       throw error;
     } finally {
       client.off('notice', note);

@@ -67,6 +67,11 @@ const FEATURE_NOT_SUPPORTED = '0A000';
 
 const SYNTAX_ERROR = '42601';
 
+const INSUFFICIENT_PRIVILEGE = '42501';
+
+/** Also "invalid role OID". */
+const UNDEFINED_OBJECT = '42704';
+
 const TOO_MANY_CONNECTIONS = '53300';
 
 const DUPLICATE_TABLE = '42P07';
@@ -91,6 +96,14 @@ export function isConflict(error: unknown): boolean {
  */
 export function isStalePlan(error: unknown): boolean {
   return codeOf(error) === FEATURE_NOT_SUPPORTED && routineOf(error) === 'RevalidateCachedQuery';
+}
+
+/**
+ * True if the rights of the session may be outdated: a role that was dropped and created again has a new identity, which
+ * only new sessions get.
+ */
+export function isOfRole(error: unknown): boolean {
+  return [INSUFFICIENT_PRIVILEGE, UNDEFINED_OBJECT].includes(codeOf(error));
 }
 
 /** Returns the function of the server that raised an error. Servers translate the message, but not this name. */

@@ -37,9 +37,9 @@ export function migratePostgres(url: string): Promise<readonly string[]> {
   return withTransaction(url, migrate);
 }
 
-/** Resolves to whether a database has a store. Rejects with StoreNotOpened on any failure. */
+/** Resolves to whether a database has a store. Rejects with StoreNotOpened on any failure, also if the store lacks a table. */
 export function postgresStoreExists(url: string): Promise<boolean> {
-  return withTransaction(url, hasStore);
+  return withTransaction(url, findStore);
 }
 
 /**
@@ -138,10 +138,18 @@ async function rejectOtherEncodings(connection: Connection): Promise<void> {
 // Creates the table `migrations` if it does not exist. Does not use CREATE TABLE IF NOT EXISTS, which needs
 // the CREATE privilege even for an existing table.
 async function ensureMigrationsTable(connection: Connection): Promise<void> {
-  if (await hasStore(connection)) return;
-  if (await hasMigrationsTable(connection))
-    throw new StoreNotOpened('the table `migrations` is that of another program; name another database');
+  if (await findStore(connection)) return;
   await connection.query({ text: 'CREATE TABLE migrations (name text PRIMARY KEY)' });
+}
+
+/** Resolves to whether a database has a store. Throws StoreNotOpened if it has a table `migrations`, but not all others. */
+async function findStore(connection: Connection): Promise<boolean> {
+  if (await hasStore(connection)) return true;
+  if (await hasMigrationsTable(connection))
+    throw new StoreNotOpened(
+      'the database is that of another program, or lacks a table of a store (migrations, plants, tokens, idempotency_keys); name another database, or restore a backup',
+    );
+  return false;
 }
 
 /** Resolves to true if a database has all tables of a store. A table `migrations` alone may be of another program. */

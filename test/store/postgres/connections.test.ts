@@ -186,6 +186,20 @@ test('the server is silent → the connection is reset, so that the server never
   assert.equal(error.code, 'ECONNRESET');
 });
 
+test('the role is dropped and created again → each connection fails once, then is opened again', async (t) => {
+  const url = await limitedUrl(t, -1);
+  const connections = new Connections(url.href, { ...patient, poolSize: 1 });
+  t.after(() => connections.close());
+  const user = { text: 'SELECT current_user AS name' };
+  assert.deepEqual(await connections.query(user), [{ name: url.username }]);
+  const { username } = url;
+  const administrator = process.env.TEST_DATABASE_URL ?? '';
+  await execute(administrator, `DROP ROLE ${username}`);
+  await execute(administrator, `CREATE ROLE ${username} LOGIN PASSWORD '${username}'`);
+  await assert.rejects(connections.query(user), { code: '42704' });
+  assert.deepEqual(await connections.query(user), [{ name: username }]);
+});
+
 test('the server ends a connection between two statements → the error of the next one says why', async (t) => {
   const { connections, url } = await open(t);
   const failed = connections.use(async (connection) => {

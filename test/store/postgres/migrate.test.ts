@@ -76,11 +76,25 @@ for (const columns of ['id integer, name text', 'id integer, migration text, bat
   test(`table migrations (${columns}) of another program → rejected, and no table is added`, async (t) => {
     const url = await freshUrl(t);
     await execute(url, `CREATE TABLE migrations (${columns})`);
-    await assert.rejects(
-      migratePostgres(url),
-      /`migrations` is that of another program; name another database/,
-    );
-    assert.equal(await postgresStoreExists(url), false);
+    for (const open of [migratePostgres, postgresStoreExists])
+      await assert.rejects(
+        open(url),
+        /is that of another program, or lacks a table .*; name another database/,
+      );
+    assert.deepEqual(await rowsOf(url, "SELECT to_regclass('plants') AS plants"), [{ plants: null }]);
+  });
+
+for (const table of ['plants', 'tokens', 'idempotency_keys'])
+  test(`store without its table ${table} → the error names the tables, and none is added`, async (t) => {
+    const url = await freshUrl(t);
+    await migratePostgres(url);
+    await execute(url, `ALTER TABLE ${table} RENAME TO lost`);
+    for (const open of [migratePostgres, postgresStoreExists])
+      await assert.rejects(open(url), {
+        name: 'StoreNotOpened',
+        message: /lacks a table .* or restore a backup$/,
+      });
+    assert.deepEqual(await rowsOf(url, `SELECT to_regclass('${table}') AS found`), [{ found: null }]);
   });
 
 for (const [tables, prepare] of [

@@ -93,7 +93,9 @@ export function createLogWriter({ isTerminal, minWrite, onDropped }: LogWriterOp
     if (failing) return;
     failing = true;
     process.stderr.write(
-      `plant-store: the log cannot be written: ${messageOf(error)}; up to 1 MiB of lines is buffered and retried\n`,
+      codeOf(error) === 'EPIPE'
+        ? 'plant-store: the log cannot be written: the program that read it has ended; restart the service with it\n'
+        : `plant-store: the log cannot be written: ${messageOf(error)}; up to 1 MiB of lines is buffered and retried\n`,
     );
   }
 

@@ -6,6 +6,7 @@ import { type AnsweredRequest, logTo } from '../../src/observability/log.ts';
 import { BUFFER_LIMITS, createLogWriter } from '../../src/observability/log-writer.ts';
 import { StoreUnavailable } from '../../src/store/store.ts';
 import { sendRaw } from '../support/clients/raw-http.ts';
+import { until } from '../support/patience.ts';
 import { newInstallation } from '../support/program.ts';
 import { bearer } from '../support/service.ts';
 
@@ -115,6 +116,24 @@ test('output fails, is written again and fails again → reported each time; dro
 });
 
 describe('the log of a service', () => {
+  it('its reader ends → one message with the remedy, and the service goes on', async (t) => {
+    const installation = await newInstallation(t);
+    await installation.token();
+    const service = await installation.serve({
+      // Passes the first line on, which names the ports.
+      wrap: (command) => ['bash', '-c', 'exec "$@" > >(head -n 1)', 'bash', ...command],
+    });
+    await until(async () => {
+      assert.equal((await fetch(`${service.url}/plants`)).status, 401);
+      return service.output.stderr !== '';
+    });
+    assert.equal((await fetch(`${service.url}/plants`)).status, 401);
+    assert.equal(
+      service.output.stderr,
+      'plant-store: the log cannot be written: the program that read it has ended; restart the service with it\n',
+    );
+  });
+
   it('every request → a JSON line with time, level and response', async (t) => {
     const installation = await newInstallation(t);
     const token = await installation.token('alice');

@@ -1,6 +1,6 @@
 import { Command, InvalidArgumentError } from 'commander';
 import type { Flags } from '../../config.ts';
-import { withoutPassword } from '../../database-url.ts';
+import { displayUrl, withoutPassword } from '../../database-url.ts';
 import { backUpStore, isEmbedded } from '../../store/open-engine.ts';
 import { parseFile } from '../arguments.ts';
 import { type PartialFile, rejectIfReplaced, writeAtomically } from '../atomic-file.ts';
@@ -31,7 +31,7 @@ export function backupCommand(context: CommandContext): Command {
     }
     await rejectUnlessExists(databaseUrl, DATABASE_URL_HINT);
     await writeAtomically(context, file, (partial) => backUpWithProgress(context, databaseUrl, partial));
-    writeMessage(context.stderr, `backup written to ${file} and checked`);
+    writeMessage(context.stderr, `backup of ${displayUrl(databaseUrl)} written to ${file} and checked`);
   });
 }
 

@@ -210,8 +210,9 @@ function reloadOnSighup({ signals }: CommandContext, starting: Promise<Server>, 
   });
 }
 
+// A slip in `NODE_ENV`, such as the quotes or line ending of a file, must not print a token into a log.
 function mayCreateFirstToken({ env }: CommandContext, { databaseUrl }: Config): boolean {
-  return env.NODE_ENV !== 'production' && isEmbedded(databaseUrl);
+  return !/^\W*(?:prod|production)\W*$/i.test(env.NODE_ENV ?? '') && isEmbedded(databaseUrl);
 }
 
 async function warnWithoutTokens({ store }: Server, { oidcIssuer }: Config, log: EventLog): Promise<void> {

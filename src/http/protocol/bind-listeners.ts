@@ -87,7 +87,7 @@ function reasonOf(code: string, { host, port, namesOf }: Address, other: Address
     case 'EADDRINUSE':
       if (port === other.port && host === other.host)
         return `${[namesOf.port, other.namesOf.port].sort().join(' and ')} are both ${port}; choose another port for one of them`;
-      return `port ${port} of ${host} is in use; choose another with ${namesOf.port}`;
+      return `port ${port} of ${host} is in use; stop the program that uses it, or choose another with ${namesOf.port}`;
     case 'EACCES':
       return `port ${port} of ${host} is reserved for root; choose a port from 1024 up with ${namesOf.port}`;
     case 'EADDRNOTAVAIL':

@@ -202,7 +202,8 @@ export function storeFailed(file: string, reason: string): StoreUnavailable {
 /** Error for a file that cannot be opened as a store, with a message for the operator. */
 export function notOpened(file: string, error: unknown): StoreNotOpened {
   if (error instanceof StoreNotOpened) return error;
-  const cause = (hasCode(error, [SQLITE_CANTOPEN]) ? whyNotWritable(file) : undefined) ?? error;
+  const mayName = hasCode(error, [SQLITE_CANTOPEN, SQLITE_READONLY]);
+  const cause = (mayName ? whyNotWritable(file) : undefined) ?? error;
   const need =
     hasCode(cause, [SQLITE_CANTOPEN]) || codeOf(cause) === 'EIO'
       ? `: ${CHECK_DISK}`

@@ -117,7 +117,7 @@ describe('commands while a service runs on the same store', TOGETHER, () => {
     await load;
     assert.deepEqual(
       { code, stdout, stderr },
-      { code: 0, stdout: '', stderr: `backup written to ${file} and checked\n` },
+      { code: 0, stdout: '', stderr: `backup of ${installation.file} written to ${file} and checked\n` },
     );
     assert.ok(during > 0, 'the load continued during the backup');
 

@@ -81,6 +81,15 @@ describe('the first start', TOGETHER, () => {
     await printsNoToken(installation, service);
   });
 
+  it('NODE_ENV is `production` with a slip → no token is printed', async (t) => {
+    for (const value of ['prod', 'Production', '"production"', 'production\r']) {
+      const installation = await newInstallation(t);
+      const service = await installation.serve({ env: { NODE_ENV: value } });
+      await service.logged(isWithoutTokens);
+      await printsNoToken(installation, service);
+    }
+  });
+
   it('token cannot be printed → revoked', needs('Linux', process.platform === 'linux'), async (t) => {
     const installation = await newInstallation(t);
     const service = installation.start(['serve', '--port', '0', '--admin-port', '0'], {

@@ -29,7 +29,7 @@ const CALLS = {
     Array.fromAsync(Reflect.apply(client.listPlants, undefined, [options])),
   deletePlant: (client: Client, options: object) =>
     Reflect.apply(client.deletePlant, undefined, [7, options]),
-};
+} satisfies Record<keyof Client, (client: Client, options: object) => Promise<unknown>>;
 
 describe('an invalid option is rejected at once, with the valid range', () => {
   const numbers = [Number.NaN, Number.POSITIVE_INFINITY, 3e9, -1, 1.5, '5', 5n, null];

@@ -1,21 +1,17 @@
 import assert from 'node:assert/strict';
 import { describe, test } from 'node:test';
 import { gzipSync, zstdCompressSync } from 'node:zlib';
+import { formats } from '../src/cli/plant-file.ts';
 import { csv, MAX_CELLS } from '../src/formats/csv.ts';
-import { type Entry, FileInvalid, type Format, MAX_LINE_BYTES } from '../src/formats/format.ts';
+import { type Entry, FileInvalid, MAX_LINE_BYTES } from '../src/formats/format.ts';
 import { ndjson } from '../src/formats/ndjson.ts';
 import { hostilePlants } from './support/data/hostile-plants.ts';
 import { MEBIBYTE } from './support/process-resources.ts';
 import { inChunks, outline, read } from './support/read-plants.ts';
 import { repetitions } from './support/repetitions.ts';
 
-const formats: readonly (readonly [string, Format])[] = [
-  ['NDJSON', ndjson],
-  ['CSV', csv],
-];
-
-for (const [name, format] of formats) {
-  describe(name, () => {
+for (const [name, format] of Object.entries(formats)) {
+  describe(`every format: ${name}`, () => {
     test('hostile plants are read as they were written, however the file is cut into chunks', async () => {
       for (const [count, chunk] of [
         [100, 1],
@@ -177,6 +173,12 @@ describe('CSV', () => {
       { id: 3n, name: 'say "hi", \nor', tag: '=1+1' },
     ];
     assert.equal(csv.write(plants), '1,a,\n2,"",""\n3,"say ""hi"", \nor",=1+1\n');
+  });
+
+  // Files stay the same in all versions, as upgrading.md promises.
+  test('does not quote a tab or spaces', () => {
+    const plants = [{ id: 1n, name: 'tab\there', tag: ' two ' }];
+    assert.equal(csv.write(plants), '1,tab\there, two \n');
   });
 
   test('columns may be in any order, others are ignored, and the tag may be missing', async () => {

@@ -6,9 +6,8 @@ import {
   type NewPlant as NewPlantOfClient,
   type Plant as PlantOfClient,
 } from '../client/src/client.ts';
-import { csv } from '../src/formats/csv.ts';
+import { formats } from '../src/cli/plant-file.ts';
 import type { Entry } from '../src/formats/format.ts';
-import { ndjson } from '../src/formats/ndjson.ts';
 import {
   digestPlant,
   isOptionalField,
@@ -51,8 +50,8 @@ describe('every field of a plant', () => {
     for (const field of plantFields) assert.notEqual(FULL_PLANT[field], OTHER_FULL_PLANT[field], field);
   });
 
-  for (const format of [ndjson, csv]) {
-    test(`is read as it was written, as ${format === csv ? 'CSV' : 'NDJSON'}`, async () => {
+  for (const [name, format] of Object.entries(formats)) {
+    test(`is read as it was written, as ${name}`, async () => {
       const plants = PARTIAL_PLANTS.map((plant, index) => ({ id: BigInt(index), ...plant }));
       const entries: Entry[] = [];
       const file = (async function* () {

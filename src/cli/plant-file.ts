@@ -12,7 +12,8 @@ import { parseFile } from './arguments.ts';
 import { CommandFailed, explainFileError } from './command-errors.ts';
 import type { CommandContext } from './context.ts';
 
-const formats = { ndjson, csv };
+/** The file formats of import and export, by name. */
+export const formats = { ndjson, csv };
 export type FormatName = keyof typeof formats;
 
 const extensions: Readonly<Record<string, FormatName>> = {

@@ -4,6 +4,7 @@ import { globSync, readdirSync, readFileSync } from 'node:fs';
 import { basename, dirname, join, relative } from 'node:path';
 import { describe, test } from 'node:test';
 import manifest from '../../package.json' with { type: 'json' };
+import { logEvents } from '../../src/observability/log-events.ts';
 
 // Import rules, circles, file names in kebab-case, file length and unused exports belong to the tools of `npm run check`.
 
@@ -15,6 +16,9 @@ const sources = ['src', 'client/src']
   .flatMap((folder) => readdirSync(join(ROOT, folder), { recursive: true, withFileTypes: true }))
   .filter((entry) => entry.isFile() && entry.name.endsWith('.ts'))
   .map((entry) => relative(ROOT, join(entry.parentPath, entry.name)));
+
+/** The file of the guide "How to add an operation", which the service does not have. */
+const EXAMPLE = 'src/http/plants/get-plant.ts';
 
 /** The only two folders that use the same file names: one file for the same part of each engine. */
 const ENGINES = ['src/store/postgres', 'src/store/sqlite'];
@@ -56,6 +60,50 @@ describe('source files', () => {
       (path) => /^src\/(?:http|store)\//.test(path) && !page.includes(`\`${basename(path)}\``),
     );
     assert.deepEqual(unnamed, []);
+  });
+
+  /** All scripts of the repository, with their paths in it. */
+  const scripts = globSync('{src,client,test,bench,build,deploy,examples}/**/*.{ts,js,mjs}', {
+    cwd: ROOT,
+    exclude: ['**/node_modules/**'],
+  });
+
+  for (const page of ['ARCHITECTURE.md', 'CONTRIBUTING.md']) {
+    test(`each source file that ${page} names exists`, () => {
+      const text = readFileSync(join(ROOT, page), 'utf8');
+      const named = [...text.matchAll(/`([^`\s]+\.ts)`/g)].map(([, name = '']) => name);
+      const unknown = named.filter((name) => !scripts.some((path) => `/${path}`.endsWith(`/${name}`)));
+      assert.deepEqual(
+        unknown.filter((name) => name !== EXAMPLE),
+        [],
+      );
+      assert.ok(named.length > 50, `${named.length} names`);
+    });
+  }
+
+  test('each path in the import rules exists', () => {
+    const rules = readFileSync(join(ROOT, '.dependency-cruiser.mjs'), 'utf8');
+    const patterns = [...rules.matchAll(/'(\^[^'\n]+)'/g)].flatMap(([, pattern = '']) =>
+      alternativesOf(pattern.replaceAll('\\\\', '\\').replaceAll('$1', '[^/]+')),
+    );
+    const paths = patterns.filter((path) =>
+      /^\^(?:src|client|test|bench|build|deploy|examples)\b/.test(path),
+    );
+    assert.deepEqual(
+      paths.filter((pattern) => !scripts.some((script) => new RegExp(pattern).test(script))),
+      [],
+    );
+    assert.ok(paths.length > 60, `${paths.length} paths`);
+  });
+
+  test('each log event is logged', () => {
+    const texts = sources
+      .filter((path) => basename(path) !== 'log-events.ts')
+      .map((path) => readFileSync(join(ROOT, path), 'utf8'));
+    const unused = Object.keys(logEvents).filter(
+      (event) => !texts.some((text) => text.includes(`'${event}'`)),
+    );
+    assert.deepEqual(unused, []);
   });
 
   test('no docstring begins with a question word', () => {
@@ -102,3 +150,12 @@ describe('tiers of the tests', () => {
     assert.match(readFileSync(join(ROOT, '.ci/run'), 'utf8'), /^npm ci && npm run test:all$/m);
   });
 });
+
+/** Returns a pattern for each combination of the alternatives in a pattern. */
+function alternativesOf(pattern: string): readonly string[] {
+  const [group, inner = '', isOptional] = /\((?!\?!)(?:\?:)?([^()]*)\)(\?)?/.exec(pattern) ?? [];
+  if (group === undefined) return pattern.split('|');
+  return [...inner.split('|'), ...(isOptional === undefined ? [] : [''])].flatMap((part) =>
+    alternativesOf(pattern.replace(group, () => part)),
+  );
+}

@@ -35,7 +35,9 @@ export const logEvents = {
   ],
   'a key of the identity provider is unusable; replace it at the provider': ['warn', 'kid', 'problem'],
   'the admin listener has no authentication; restrict access to it': ['warn', 'host'],
-  'no tokens yet, so every request for plants gets 401; create one: plant-store token create OWNER': ['warn'],
+  'no valid token, so every request for plants gets 401; create one: plant-store token create OWNER': [
+    'warn',
+  ],
   'another service uses the same SQLite file; stop one of them, or move to PostgreSQL to run several': [
     'warn',
     'store',

@@ -161,8 +161,8 @@ export interface Store {
   readLargePlant(owner: string, range: IdRange): Promise<LargePlant | undefined>;
   findToken(digest: Uint8Array): Promise<FoundToken | undefined>;
   findTokenById(id: string): Promise<FoundToken | undefined>;
-  /** True if any token exists; revoked and expired ones count. */
-  hasTokens(): Promise<boolean>;
+  /** True if a token is neither revoked nor, at `now` in milliseconds since the epoch, expired. */
+  hasValidTokens(now: number): Promise<boolean>;
   /** True if there is no plant, token or idempotency key. */
   isEmpty(): Promise<boolean>;
   /** Resolves if the store answers and, on PostgreSQL, the service has the privileges and unique keys that it needs. */

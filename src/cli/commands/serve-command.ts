@@ -81,7 +81,7 @@ export function serveCommand(context: CommandContext): Command {
     try {
       if (mayCreateFirstToken(context, config) && (await server.store.isEmpty()))
         await createFirstToken(context, server, log);
-      else await warnWithoutTokens(server, config, log);
+      else await warnWithoutValidTokens(server, config, log);
     } catch (err: unknown) {
       log.event('the first token could not be created; stopping', { err });
       stop(1);
@@ -215,14 +215,18 @@ function mayCreateFirstToken({ env }: CommandContext, { databaseUrl }: Config): 
   return !/^\W*(?:prod|production)\W*$/i.test(env.NODE_ENV ?? '') && isEmbedded(databaseUrl);
 }
 
-async function warnWithoutTokens({ store }: Server, { oidcIssuer }: Config, log: EventLog): Promise<void> {
+async function warnWithoutValidTokens(
+  { store }: Server,
+  { oidcIssuer }: Config,
+  log: EventLog,
+): Promise<void> {
   if (oidcIssuer !== '') return;
-  // Skips the warning about missing tokens if the store does not answer. In this case requests get error
+  // Skips the warning if the store does not answer. In this case requests get error
   // responses, which already show the problem.
-  const hasTokens = await store.hasTokens().catch(() => true);
-  if (!hasTokens)
+  const hasValidTokens = await store.hasValidTokens(Date.now()).catch(() => true);
+  if (!hasValidTokens)
     log.event(
-      'no tokens yet, so every request for plants gets 401; create one: plant-store token create OWNER',
+      'no valid token, so every request for plants gets 401; create one: plant-store token create OWNER',
       {},
     );
 }
@@ -245,7 +249,7 @@ async function createFirstToken(
   try {
     await storeToken(store, audit, token);
   } catch (error: unknown) {
-    if (error instanceof StatementRejected && (await store.hasTokens())) return;
+    if (error instanceof StatementRejected && (await store.hasValidTokens(now))) return;
     throw error;
   }
   try {

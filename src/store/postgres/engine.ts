@@ -72,7 +72,11 @@ export async function openPostgres(
     readLargePlant: (owner, range) => readLargePlant(read, owner, range),
     findToken: createTokenLookup(read),
     findTokenById: (id) => findTokenById(read, id),
-    hasTokens: async () => (await read({ text: 'SELECT 1 FROM tokens LIMIT 1' })).length > 0,
+    hasValidTokens: async (now) => {
+      const text =
+        'SELECT 1 FROM tokens WHERE revoked_at IS NULL AND (expires_at IS NULL OR expires_at > $1) LIMIT 1';
+      return (await read({ text, values: [now] })).length > 0;
+    },
     isEmpty: async () => (await read({ text: FIND_ANY_ROW })).length === 0,
     ping: async () => {
       const [row] = await read(FIND_TABLE_FAULTS);

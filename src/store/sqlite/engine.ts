@@ -96,7 +96,7 @@ export async function openSqlite(
     readLargePlant: (owner, range) => read(() => reader.readLargePlant(owner, range)),
     findToken: (digest) => read(() => reader.findToken(digest)),
     findTokenById: (id) => read(() => reader.findTokenById(id)),
-    hasTokens: () => read(() => reader.hasTokens()),
+    hasValidTokens: (at) => read(() => reader.hasValidTokens(at)),
     isEmpty: () => read(() => reader.isEmpty()),
     ping: async () => {
       const moved = reader.files.whyMoved();

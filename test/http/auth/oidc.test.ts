@@ -156,7 +156,7 @@ test('access token of the provider → creates, lists and deletes, for a separat
 test('tokens of the service work next to those of the provider, which are not stored', async (t) => {
   const { provider, service } = await start(t);
   assert.equal((await list(service, await provider.accessToken())).status, 200);
-  assert.equal(await service.store.hasTokens(), false);
+  assert.equal(await service.store.hasValidTokens(0), false);
   assert.equal((await list(service, await service.token())).status, 200);
 });
 

@@ -94,22 +94,25 @@ export function testTokens(engine: TestEngine): void {
     const { url, open } = await prepare(t, engine);
     const { store } = await open();
     assert.deepEqual(await listTokens(url), []);
-    assert.deepEqual([await store.hasTokens(), await store.isEmpty()], [false, true]);
+    assert.deepEqual([await store.hasValidTokens(0), await store.isEmpty()], [false, true]);
     assert.equal(await store.findTokenById('aaaaaaaaaaaa'), undefined);
   });
 
   test('a store with a plant is not empty', async (t) => {
     const store = await openOne(t, engine);
     await store.write(create(1n));
-    assert.deepEqual([await store.hasTokens(), await store.isEmpty()], [false, false]);
+    assert.deepEqual([await store.hasValidTokens(0), await store.isEmpty()], [false, false]);
   });
 
-  test('a revoked and expired token counts as a token', async (t) => {
+  test('a token is valid until it expires or is revoked, in each instance', async (t) => {
     const { open } = await prepare(t, engine);
     const [{ store }, other] = [await open(), await open()];
-    await addTokens(store, [tokenOf('alice', { createdAt: 1, expiresAt: 2, revokedAt: 2 })]);
-    assert.deepEqual([await store.hasTokens(), await store.isEmpty()], [true, false]);
-    assert.equal(await other.store.hasTokens(), true);
+    await addTokens(store, [tokenOf('alice', { createdAt: 1, revokedAt: 2 })]);
+    assert.deepEqual([await store.hasValidTokens(1), await store.isEmpty()], [false, false]);
+    await addTokens(store, [tokenOf('alice', { createdAt: 1, expiresAt: 10 })]);
+    assert.deepEqual([await store.hasValidTokens(9), await store.hasValidTokens(10)], [true, false]);
+    await addTokens(store, [tokenOf('alice', { createdAt: 1, expiresAt: null })]);
+    assert.deepEqual([await store.hasValidTokens(10), await other.store.hasValidTokens(10)], [true, true]);
   });
 
   test('two instances create a token with the same id → one of them is rejected', async (t) => {

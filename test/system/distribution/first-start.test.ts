@@ -192,7 +192,7 @@ async function runLine(line: string): Promise<string> {
 }
 
 function isWithoutTokens({ msg }: LogLine): boolean {
-  return String(msg).startsWith('no tokens yet');
+  return String(msg).startsWith('no valid token');
 }
 
 async function saysHowToMakeOne(

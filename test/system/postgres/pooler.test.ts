@@ -99,7 +99,7 @@ async function assertWorks(store: Store): Promise<void> {
   );
   assert.equal((await store.findToken(second.digest))?.id, second.id);
   assert.equal((await store.findTokenById(first.id))?.id, first.id);
-  assert.equal(await store.hasTokens(), true);
+  assert.equal(await store.hasValidTokens(0), true);
 }
 
 /** Collects the names of prepared statements from the bytes of clients (PostgreSQL documentation, §54.7: Parse). */

@@ -51,7 +51,7 @@ const READS: Readonly<Record<Read, readonly ((store: Store, digest: Uint8Array) 
     (store) => store.findToken(new Uint8Array([1, 2, 3])),
   ],
   findTokenById: [(store) => store.findTokenById('a'.repeat(12))],
-  hasTokens: [(store) => store.hasTokens()],
+  hasValidTokens: [(store) => store.hasValidTokens(0)],
   isEmpty: [(store) => store.isEmpty()],
   ping: [(store) => store.ping()],
 };

@@ -199,21 +199,20 @@ export function storeFailed(file: string, reason: string): StoreUnavailable {
   return new StoreUnavailable(`the store ${file} failed: ${reason}`);
 }
 
+function remedyOf(error: unknown): string {
+  const code = codeOf(error);
+  if (hasCode(error, [SQLITE_CANTOPEN]) || code === 'EIO') return `: ${CHECK_DISK}`;
+  if (code === 'EROFS') return `; ${IS_READ_ONLY}`;
+  return FORBIDDEN.includes(code) ? `; ${MUST_BE_WRITABLE}` : '';
+}
+
 /** Error for a file that cannot be opened as a store, with a message for the operator. */
 export function notOpened(file: string, error: unknown): StoreNotOpened {
   if (error instanceof StoreNotOpened) return error;
   const mayName = hasCode(error, [SQLITE_CANTOPEN, SQLITE_READONLY]);
   const cause = (mayName ? whyNotWritable(file) : undefined) ?? error;
-  const need =
-    hasCode(cause, [SQLITE_CANTOPEN]) || codeOf(cause) === 'EIO'
-      ? `: ${CHECK_DISK}`
-      : codeOf(cause) === 'EROFS'
-        ? `; ${IS_READ_ONLY}`
-        : FORBIDDEN.includes(codeOf(cause))
-          ? `; ${MUST_BE_WRITABLE}`
-          : '';
   return new StoreNotOpened(
-    `cannot open the store ${file}: ${reasonOfPath(cause, file) ?? reasonOf(cause)}${need}`,
+    `cannot open the store ${file}: ${reasonOfPath(cause, file) ?? reasonOf(cause)}${remedyOf(cause)}`,
     { cause: error },
   );
 }

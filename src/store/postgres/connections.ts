@@ -14,10 +14,10 @@ import {
   allBusy,
   classOfNotice,
   isFromServer,
-  isOfRole,
   isPoolTimeout,
   isReadOnly,
   isStalePlan,
+  isStaleRole,
   mustCloseConnection,
   type Notice,
   noConnection,
@@ -28,6 +28,9 @@ import { HostPool, type PooledClient } from './host/host-pool.ts';
 import { rowsOfPrimary, withRole } from './host/primary-check.ts';
 import { type Client, type Timelines, watchTimelines } from './host/sessions.ts';
 import type { Connection, Statement } from './statements.ts';
+
+/** Age in milliseconds from which a session is replaced after an error that an outdated role may cause. */
+const REPLACED_AFTER_MS = 1_000;
 
 /**
  * Pools connections to the PostgreSQL primary. If the URL has several hosts (as in libpq), finds the primary
@@ -96,7 +99,9 @@ export class Connections {
       // After any other error, the next search tries this host first. Another one may be an old primary.
       const hasFailed = isReadOnly(error) || this.#pools[index]?.answers(client) === false;
       if (mustClose && hasFailed && this.#current === index) this.#current = (index + 1) % this.#pools.length;
-      client.release(mustClose || isStalePlan(error) || isOfRole(error));
+      // A grant that is missing for ever must not cost a login for each request.
+      const isOld = performance.now() - client.createdAt > REPLACED_AFTER_MS;
+      client.release(mustClose || isStalePlan(error) || (isOld && isStaleRole(error)));
       throw error;
     } finally {
       client.off('notice', note);

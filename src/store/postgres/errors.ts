@@ -102,7 +102,7 @@ export function isStalePlan(error: unknown): boolean {
  * True if the rights of the session may be outdated: a role that was dropped and created again has a new identity, which
  * only new sessions get.
  */
-export function isOfRole(error: unknown): boolean {
+export function isStaleRole(error: unknown): boolean {
   return [INSUFFICIENT_PRIVILEGE, UNDEFINED_OBJECT].includes(codeOf(error));
 }
 

@@ -186,7 +186,7 @@ test('the server is silent → the connection is reset, so that the server never
   assert.equal(error.code, 'ECONNRESET');
 });
 
-test('the role is dropped and created again → each connection fails once, then is opened again', async (t) => {
+test('the role is dropped and created again → its connection is replaced once it is a second old', async (t) => {
   const url = await limitedUrl(t, -1);
   const connections = new Connections(url.href, { ...patient, poolSize: 1 });
   t.after(() => connections.close());
@@ -197,7 +197,19 @@ test('the role is dropped and created again → each connection fails once, then
   await execute(administrator, `DROP ROLE ${username}`);
   await execute(administrator, `CREATE ROLE ${username} LOGIN PASSWORD '${username}'`);
   await assert.rejects(connections.query(user), { code: '42704' });
+  await until(async () => (await connections.query(user).catch(() => [])).length > 0);
   assert.deepEqual(await connections.query(user), [{ name: username }]);
+});
+
+test('a grant is missing → a connection of less than a second stays', async (t) => {
+  const url = await limitedUrl(t, -1);
+  const now = performance.now();
+  t.mock.method(performance, 'now', () => now);
+  const connections = new Connections(url.href, { ...patient, poolSize: 1 });
+  t.after(() => connections.close());
+  const first = await processOf(connections);
+  await assert.rejects(connections.query({ text: 'SELECT * FROM pg_shadow' }), { code: '42501' });
+  assert.equal(await processOf(connections), first);
 });
 
 test('the server ends a connection between two statements → the error of the next one says why', async (t) => {

@@ -23,6 +23,8 @@ export class Client extends pg.Client {
   lostBy: Error | undefined;
   /** Time of the latest result of the server, on the monotonic clock. */
   answeredAt = 0;
+  /** Time of the first attempt to connect, on the monotonic clock. */
+  readonly createdAt = performance.now();
   /** Called when the server did not answer in time. */
   onSilence: () => void = () => undefined;
   /** The socket of the connection, also below TLS. */

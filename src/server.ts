@@ -93,6 +93,13 @@ export async function startServer(options: ServerOptions): Promise<Server> {
     now,
     connections: connectionOptions(config),
     onCreated: () => log.event('created a new store', { store: displayUrl(config.databaseUrl) }),
+    onMigrate: (migrations) => {
+      log.event('migrating the store', { migrations });
+      // On SQLite, this thread does nothing else until the migration ends.
+      log.flush();
+    },
+    onBlocked: () =>
+      log.event('the migration waits for a lock of another PostgreSQL session, for up to a minute', {}),
     onCommit: (...batch) => wired.metrics.committed(...batch),
     ...storeEvents,
   }).then((store) => {

@@ -36,6 +36,7 @@ export async function withStore<T>(
     onFatal: () => undefined,
     onCreated: () => announceCreated(context, config.databaseUrl),
     onLogLeft: (left) => reportLogLeft(context, left),
+    ...migrationReports(context, config.databaseUrl),
     connections: connectionOptions(config),
   });
   try {
@@ -64,12 +65,7 @@ export async function withBulk<T>(
 ): Promise<T> {
   const url = config.databaseUrl;
   if (mustExist) await rejectUnlessExists(url, hint);
-  if (migrate) {
-    const applied = await migrateAndAnnounce(context, url, { mustExist });
-    // A version before the last may no longer read the store.
-    if (applied.length > 0 && !isNewStore(applied))
-      writeMessage(context.stderr, `applied ${applied.join(', ')} to the store at ${displayUrl(url)}`);
-  }
+  if (migrate) await migrateAndAnnounce(context, url, { mustExist });
   const bulk = await openBulk(
     url,
     { ...connectionOptions(config), statementTimeoutMs: BULK_STATEMENT_TIMEOUT_MS },
@@ -98,15 +94,25 @@ export async function rejectUnlessExists(url: string, hint: string): Promise<voi
   throw new StoreNotOpened(`there is no store at ${displayUrl(url)}; ${hint}`);
 }
 
-/** Migrates a store, and reports a new one. Resolves to the names of the applied migrations. */
+/** Migrates a store, and reports that, or that it is new. Resolves to the names of the applied migrations. */
 export async function migrateAndAnnounce(
   context: CommandContext,
   url: string,
   options?: MigrationOptions,
 ): Promise<readonly string[]> {
-  const applied = await migrateStore(url, options);
+  const applied = await migrateStore(url, { ...options, ...migrationReports(context, url) });
   if (isNewStore(applied)) announceCreated(context, url);
   return applied;
+}
+
+/** Returns functions that report a migration on standard error. A version before the last may then no longer read the store. */
+function migrationReports({ stderr }: CommandContext, url: string) {
+  return {
+    onMigrate: (names) =>
+      writeMessage(stderr, `applying ${names.join(', ')} to the store at ${displayUrl(url)}`),
+    onBlocked: () =>
+      writeMessage(stderr, `waiting up to a minute for a lock of another session on ${displayUrl(url)}`),
+  } satisfies MigrationOptions;
 }
 
 /** Reports a new store on standard error, since the user may have meant another path or database. */

@@ -6,6 +6,8 @@ type Level = 'debug' | 'info' | 'warn' | 'error' | 'fatal';
  */
 export const logEvents = {
   'created a new store': ['info', 'store'],
+  'migrating the store': ['info', 'migrations'],
+  'the migration waits for a lock of another PostgreSQL session, for up to a minute': ['warn'],
   serving: ['info', 'url', 'adminUrl', 'store'],
   answered: ['info', 'requestId', 'traceId', 'operation', 'status', 'error', 'ms', 'owner'],
   'client went away': ['info', 'requestId', 'traceId', 'operation', 'owner'],

@@ -6,6 +6,8 @@ export interface MigrationTarget {
   run(sql: string): Promise<void> | void;
   applied(): Promise<readonly string[]> | readonly string[];
   record(name: string): Promise<void> | void;
+  /** Called before missing migrations are applied to an existing store, with their names. */
+  readonly onMigrate?: ((names: readonly string[]) => void) | undefined;
 }
 
 /**
@@ -14,6 +16,7 @@ export interface MigrationTarget {
  */
 export async function applyMigrations(folder: string, target: MigrationTarget): Promise<readonly string[]> {
   const missing = missingMigrations(folder, await target.applied());
+  if (missing.length > 0 && !isNewStore(missing)) target.onMigrate?.(missing);
   for (const name of missing) {
     await runFile(folder, name, target);
     await target.record(name);

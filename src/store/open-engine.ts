@@ -137,7 +137,7 @@ export async function migrateStore(url: string, options?: MigrationOptions): Pro
   const file = sqliteFile(url);
   if (file === undefined) {
     const { migratePostgres } = await import('./postgres/migrate.ts');
-    return migratePostgres(url);
+    return migratePostgres(url, options);
   }
   const { migrateSqlite } = await import('./sqlite/migrate.ts');
   return migrateSqlite(file, options);

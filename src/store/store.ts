@@ -257,6 +257,10 @@ export interface ConnectionOptions {
 }
 
 export interface MigrationOptions {
+  /** Called before migrations are applied to an existing store, with their names. */
+  readonly onMigrate?: (names: readonly string[]) => void;
+  /** Called once if the migration waits for a lock of another session of PostgreSQL. */
+  readonly onBlocked?: () => void;
   /** True to reject an embedded file without tables, instead of creating a store in it. */
   readonly mustExist?: boolean;
   /** Called at the close if the write-ahead log still holds writes that the database file lacks. */

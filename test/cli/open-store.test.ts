@@ -291,16 +291,19 @@ describe('a store of an earlier version', TOGETHER, () => {
     assert.deepEqual([await readdir(folder), await storeExists(target)], [['text'], false]);
   });
 
-  for (const command of ['export', 'copy', 'token list'])
+  for (const command of ['export', 'copy', 'token list', 'token create', 'migrate'])
     it(`${command} → migrates it, and says so`, async (t) => {
       const { run, databaseUrl } = await newInstallation(t);
       await createOlder(databaseUrl);
-      const args = { export: ['alice'], copy: [databaseUrl, `${databaseUrl}.new`] }[command] ?? [];
+      const args =
+        { export: ['alice'], copy: [databaseUrl, `${databaseUrl}.new`], 'token create': ['alice'] }[
+          command
+        ] ?? [];
       const { code, stderr } = await run([...command.split(' '), ...args]);
       assert.equal(code, 0, stderr);
       const [, ...later] = (await readdir(MIGRATIONS)).sort();
       assert.ok(
-        stderr.startsWith(`applied ${later.join(', ')} to the store at ${displayUrl(databaseUrl)}\n`),
+        stderr.startsWith(`applying ${later.join(', ')} to the store at ${displayUrl(databaseUrl)}\n`),
         stderr,
       );
       assert.deepEqual(await namesIn(databaseUrl), [FIRST, ...later]);

@@ -1,7 +1,7 @@
 // cspell:words statfs
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
-import { mkdir, readFile, writeFile } from 'node:fs/promises';
+import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -9,8 +9,10 @@ import { describe, it, type TestContext } from 'node:test';
 import { loadConfig } from '../../src/config.ts';
 import { logTo } from '../../src/observability/log.ts';
 import { startServer } from '../../src/server.ts';
-import { freshFolder } from '../support/engines.ts';
+import { execute, freshFolder, rowsOf } from '../support/engines.ts';
+import { holdMigration } from '../support/faults/hold-migration.ts';
 import { canRun, hasIpv6, needs } from '../support/needs.ts';
+import { until } from '../support/patience.ts';
 import {
   assertFails,
   endOf,
@@ -77,6 +79,44 @@ describe('serve', TOGETHER, () => {
       assert.ok(JSON.stringify(line).includes(`"store":"${installation.file}"`), JSON.stringify(created));
       assert.deepEqual(others, []);
     });
+
+  it('a store of an earlier version → logs its migrations before it serves, at the first start only', async (t) => {
+    const installation = await newInstallation(t);
+    const folder = new URL('../../src/store/sqlite/migrations/', import.meta.url);
+    const [first = '', ...later] = (await readdir(folder)).sort();
+    await execute(
+      installation.databaseUrl,
+      `CREATE TABLE migrations (name TEXT PRIMARY KEY) STRICT;
+       ${await readFile(new URL(first, folder), 'utf8')}
+       INSERT INTO migrations VALUES ('${first}')`,
+    );
+    for (const expected of [['migrating the store', 'serving'], ['serving']]) {
+      const service = await installation.serve();
+      const lines = service.log.filter(({ msg }) => /^(migrating the store|serving)$/.test(String(msg)));
+      assert.deepEqual(
+        lines.map(({ msg }) => msg),
+        expected,
+      );
+      if (lines.length > 1) assert.deepEqual(lines[0]?.migrations, later);
+      await service.stop();
+    }
+  });
+
+  it('a migration waits for a lock of another session of PostgreSQL → logs it, then serves', async (t) => {
+    const installation = await newInstallation(t);
+    const migration = await holdMigration(t);
+    const starting = installation.serve({ env: { DATABASE_URL: migration.databaseUrl } });
+    const pausing = `SELECT 1 FROM pg_stat_activity
+                      WHERE datname = current_database() AND state = 'idle in transaction' AND query LIKE 'ROLLBACK TO %'`;
+    await Promise.race([
+      starting,
+      until(async () => (await rowsOf(migration.databaseUrl, pausing)).length > 0),
+    ]);
+    await migration.release();
+    const service = await starting;
+    const waits = service.log.filter(({ msg }) => /waits for a lock/.test(String(msg)));
+    assert.equal(waits.length, 1);
+  });
 
   for (const flag of ['--port', '--admin-port']) {
     it(`${flag} in use → message, and no store is created`, async (t) => {

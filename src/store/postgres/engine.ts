@@ -45,7 +45,7 @@ export async function openPostgres(
   url: string,
   { connections: options, keyDeletion, onCreated = () => undefined, ...reports }: StoreOptions,
 ): Promise<Engine> {
-  if (isNewStore(await migratePostgres(url))) onCreated();
+  if (isNewStore(await migratePostgres(url, reports))) onCreated();
   const connections = new Connections(url, options, reports);
   const togetherOrPerOwner = createPerOwnerFallback();
   const keyExpiry = keyDeletion && startKeyExpiry(deleteOldKeys, keyDeletion);

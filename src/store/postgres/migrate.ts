@@ -1,7 +1,7 @@
 import { setTimeout } from 'node:timers/promises';
 import { messageOf } from '../../thrown-errors.ts';
 import { applyMigrations } from '../migrations.ts';
-import { StoreNotOpened } from '../store.ts';
+import { type MigrationOptions, StoreNotOpened } from '../store.ts';
 import { Connections } from './connections.ts';
 import { isDuplicateTable, isLockTimeout } from './errors.ts';
 import { setTimeouts } from './host/sessions.ts';
@@ -33,8 +33,8 @@ const LOCK_PAUSE_MS = 2_000;
  * Applies the missing migrations of a database in one transaction. Instances that start together migrate one
  * at a time. Resolves to the names of the applied migrations. Rejects with StoreNotOpened on any failure.
  */
-export function migratePostgres(url: string): Promise<readonly string[]> {
-  return withTransaction(url, migrate);
+export function migratePostgres(url: string, options?: MigrationOptions): Promise<readonly string[]> {
+  return withTransaction(url, (connection) => migrate(connection, options));
 }
 
 /** Resolves to whether a database has a store. Rejects with StoreNotOpened on any failure, also if the store lacks a table. */
@@ -75,16 +75,20 @@ export async function withTransaction<T>(
  * Applies the missing migrations in a transaction of `withTransaction`. Retries if another session locks a table. Later
  * statements have the timeouts of `withTransaction` again.
  */
-export async function migrate(connection: Connection): Promise<readonly string[]> {
+export async function migrate(
+  connection: Connection,
+  { onMigrate, onBlocked }: MigrationOptions = {},
+): Promise<readonly string[]> {
   await rejectOtherEncodings(connection);
   // Waits for other migrations up to TIMEOUT_MS, whatever the account or the database sets.
   await connection.query({ text: 'SET LOCAL lock_timeout = 0' });
   await connection.query({ text: `SELECT pg_advisory_xact_lock(${MIGRATION_LOCK})` });
   await connection.query({ text: `SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}` });
   await connection.query({ text: 'SAVEPOINT unlocked' });
-  for (const deadline = performance.now() + TIMEOUT_MS; ; ) {
+  const deadline = performance.now() + TIMEOUT_MS;
+  for (let isFirst = true; ; isFirst = false) {
     try {
-      const applied = await applyMissing(connection);
+      const applied = await applyMissing(connection, isFirst ? onMigrate : undefined);
       await connection.query({ text: setTimeouts('LOCAL', TIMEOUT_MS) });
       return applied;
     } catch (error: unknown) {
@@ -100,12 +104,16 @@ export async function migrate(connection: Connection): Promise<readonly string[]
           { cause: error },
         );
     }
+    if (isFirst) onBlocked?.();
     await connection.query({ text: 'ROLLBACK TO SAVEPOINT unlocked' });
     await setTimeout(LOCK_PAUSE_MS);
   }
 }
 
-async function applyMissing(connection: Connection): Promise<readonly string[]> {
+async function applyMissing(
+  connection: Connection,
+  onMigrate: MigrationOptions['onMigrate'],
+): Promise<readonly string[]> {
   await ensureMigrationsTable(connection);
   return applyMigrations(POSTGRES_MIGRATIONS, {
     run: async (sql) => {
@@ -115,6 +123,7 @@ async function applyMissing(connection: Connection): Promise<readonly string[]> 
     record: async (name) => {
       await connection.query({ text: 'INSERT INTO migrations (name) VALUES ($1)', values: [name] });
     },
+    onMigrate,
   });
 }
 

@@ -22,9 +22,9 @@ import type { WriterReply } from './writer-thread.ts';
  */
 export async function openSqlite(
   file: string,
-  { onFatal, now, keyDeletion, mustExist = false, onlyTokens, onCreated, onLogLeft, onTaskEnd }: StoreOptions,
+  { onFatal, now, keyDeletion, onlyTokens, onCreated, onLogLeft, onTaskEnd, ...options }: StoreOptions,
 ): Promise<Engine> {
-  if (isNewStore(await migrateSqlite(file, { mustExist }))) onCreated?.();
+  if (isNewStore(await migrateSqlite(file, options))) onCreated?.();
   /** Reason why the store no longer works: the first fatal error, or its close. */
   let broken: StoreUnavailable | undefined;
   let checkpointFailures = 0;

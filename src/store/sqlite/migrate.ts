@@ -31,7 +31,7 @@ const TABLES = ['migrations', 'plants', 'tokens', 'idempotency_keys'];
  */
 export async function migrateSqlite(
   file: string,
-  { mustExist = false, onLogLeft }: MigrationOptions = {},
+  { mustExist = false, onLogLeft, onMigrate }: MigrationOptions = {},
 ): Promise<readonly string[]> {
   let isNew = false;
   try {
@@ -43,7 +43,7 @@ export async function migrateSqlite(
       if (isCurrent && mustExist) return [];
       const db = openForWriting(file, 0);
       try {
-        const applied = await inLongTransaction(db, () => migrate(db));
+        const applied = await inLongTransaction(db, () => migrate(db, onMigrate));
         const left = closeStore(db, watchFileIdentity(file, 0));
         if (left !== undefined) onLogLeft?.(left);
         return applied;
@@ -220,7 +220,10 @@ export function appliedMigrations(db: DatabaseSync): readonly string[] {
   return rows.map(({ name }) => String(name));
 }
 
-async function migrate(db: DatabaseSync): Promise<readonly string[]> {
+async function migrate(
+  db: DatabaseSync,
+  onMigrate: MigrationOptions['onMigrate'],
+): Promise<readonly string[]> {
   db.exec(CREATE_MIGRATIONS);
   return applyMigrations(SQLITE_MIGRATIONS, {
     run: (sql) => db.exec(sql),
@@ -228,5 +231,6 @@ async function migrate(db: DatabaseSync): Promise<readonly string[]> {
     record: (name) => {
       db.prepare('INSERT INTO migrations (name) VALUES (?)').run(name);
     },
+    onMigrate,
   });
 }

@@ -50,13 +50,18 @@ test('the database sets lock_timeout → a migration waits longer for a lock', a
 
 test('another session keeps a lock → the migration stops waiting from time to time, for others in the queue', async (t) => {
   const { databaseUrl, waits, release } = await holdMigration(t);
-  const migrating = migratePostgres(databaseUrl);
+  let reports = 0;
+  const onBlocked = (): void => {
+    reports += 1;
+  };
+  const migrating = migratePostgres(databaseUrl, { onBlocked });
   const pausing = `SELECT 1 FROM pg_stat_activity
                     WHERE datname = current_database() AND state = 'idle in transaction' AND query LIKE 'ROLLBACK TO %'`;
   await Promise.race([migrating, until(async () => (await rowsOf(databaseUrl, pausing)).length > 0)]);
   await waits();
   await release();
   assert.notDeepEqual(await migrating, []);
+  assert.equal(reports, 1);
 });
 
 test('another session keeps a lock for longer than the timeout → the error says what to do', async (t) => {

@@ -155,6 +155,8 @@ describe('parseJson', () => {
     for (const [text, message] of [
       ['', 'is empty; it must be a JSON object'],
       ['  ', 'is not JSON: expected a value at character 3, where the text ends'],
+      ['\ufeff{}', 'is not JSON: it begins with a byte-order mark; send it without'],
+      ['\uf000', 'is not JSON: expected a value at character 1'],
       ['{"é🌵":tru}', 'is not JSON: expected a value at character 7'],
       ['{"a":1 "b":2}', 'is not JSON: expected a comma or } at character 8'],
       ['{"a" 1}', 'is not JSON: expected a colon at character 6'],

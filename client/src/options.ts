@@ -15,7 +15,7 @@ export type HeaderOptions =
 
 /** Options of every call. */
 export interface CallOptions {
-  /** Aborts the call during any attempt or pause. The call then rejects with the signal's reason. */
+  /** Aborts the call during any attempt or pause. The call then rejects with the signal's reason, and may have taken effect. */
   readonly signal?: AbortSignal | undefined;
   /**
    * Timeout of one attempt in milliseconds: 1 to 2,147,483,647 (24 days). Includes the call of the token

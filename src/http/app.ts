@@ -163,6 +163,7 @@ function complete(response: BatchedResponse, options: AppOptions): void {
   if (request === undefined) return;
   const { log, onAnswered, metrics, tracing, connections } = options;
   const { id: requestId, traceId, caller } = request;
+  const { owner, id: token } = caller ?? {};
   const operation = operationOf(request);
   const seconds = (performance.now() - response.startedAt) / 1_000;
   const isSent = response.writableFinished;
@@ -172,14 +173,14 @@ function complete(response: BatchedResponse, options: AppOptions): void {
   const status = isSent && !response.isHalfClosed ? response.statusCode : failure && statusOf(failure);
   tracing?.endSpan(request, status);
   if (status === undefined) {
-    log.event('client went away', { requestId, traceId, operation, owner: caller?.owner });
+    log.event('client went away', { requestId, traceId, operation, owner, token });
     metrics.aborted(operation);
     return;
   }
   const error = failure ?? request.errorCode;
   metrics.answered(operation, status, seconds, error);
   const ms = Math.round(seconds * 100_000) / 100;
-  onAnswered({ requestId, traceId, operation, status, error, ms, owner: caller?.owner });
+  onAnswered({ requestId, traceId, operation, status, error, ms, owner, token });
 }
 
 function operationOf({ routeOptions }: FastifyRequest): string {

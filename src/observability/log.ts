@@ -28,6 +28,8 @@ export interface AnsweredRequest {
    */
   readonly ms: number;
   readonly owner: string | undefined;
+  /** Id of the token; undefined for one of the identity provider. */
+  readonly token: string | undefined;
 }
 
 interface Log extends EventLog {
@@ -86,12 +88,13 @@ export function logTo(destination: LogDestination, level: string): Pick<ServiceL
   return {
     log,
     // Formats the line `answered` without pino, whose formatting would take 10 % of the time of a request.
-    answered: ({ requestId, traceId, operation, status, error, ms, owner }) => {
+    answered: ({ requestId, traceId, operation, status, error, ms, owner, token }) => {
       const trace = traceId === undefined ? '' : `,"traceId":"${traceId}"`;
       const code = error === undefined ? '' : `,"error":${error}`;
       const whose = owner === undefined ? '' : `,"owner":${JSON.stringify(owner)}`;
+      const by = token === undefined ? '' : `,"token":${JSON.stringify(token)}`;
       destination.write(
-        `${begin}${timestamp()},"requestId":"${requestId}"${trace},"operation":"${operation}","status":${status}${code},"ms":${ms}${whose},"msg":"answered"}\n`,
+        `${begin}${timestamp()},"requestId":"${requestId}"${trace},"operation":"${operation}","status":${status}${code},"ms":${ms}${whose}${by},"msg":"answered"}\n`,
         'request',
       );
     },

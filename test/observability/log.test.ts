@@ -18,10 +18,15 @@ const request: AnsweredRequest = {
   error: undefined,
   ms: 1.25,
   owner: 'alice',
+  token: 'h14aeWxMWUHr',
 };
 const requests: readonly (readonly [what: string, request: AnsweredRequest])[] = [
   ['a request', request],
-  ['a request without an owner', { ...request, status: 401, error: 40101, owner: undefined }],
+  [
+    'a request without an owner',
+    { ...request, status: 401, error: 40101, owner: undefined, token: undefined },
+  ],
+  ['a request with a token of the identity provider', { ...request, token: undefined }],
   ['a traced request', { ...request, traceId: '0af7651916cd43dd8448eb211c80319c' }],
   ['a request of 0 ms', { ...request, ms: 0 }],
   ['a long request', { ...request, ms: 15_000.01 }],
@@ -139,6 +144,7 @@ describe('the log of a service', () => {
     const token = await installation.token('alice');
     const service = await installation.serve({ env: { NODE_ENV: 'production' } });
     const headers = bearer(token);
+    const [{ id }] = JSON.parse((await installation.run(['token', 'list', '--json'])).stdout);
     const json = { ...headers, 'content-type': 'application/json' };
     const requests: readonly {
       path: string;
@@ -196,7 +202,7 @@ describe('the log of a service', () => {
         operation,
         status,
         ...(error === undefined ? {} : { error }),
-        ...(owner === undefined ? {} : { owner }),
+        ...(owner === undefined ? {} : { owner, token: id }),
         msg: 'answered',
       };
       assert.deepEqual(rest, expected);

@@ -1,6 +1,9 @@
 import assert from 'node:assert/strict';
+import type { ChildProcess } from 'node:child_process';
+import { once } from 'node:events';
 import { readFileSync } from 'node:fs';
 import { open, writeFile } from 'node:fs/promises';
+import { Agent, request } from 'node:http';
 import { connect } from 'node:net';
 import { join } from 'node:path';
 import { text } from 'node:stream/consumers';
@@ -131,6 +134,27 @@ describe('haproxy.cfg', () => {
     assert.equal(readFileSync(file, 'utf8').includes('access_token'), false);
   });
 
+  test(
+    'reload (soft stop) → an idle connection gets the response to its next request',
+    haproxy,
+    async (t) => {
+      const { port, proxy } = await startBehindHaproxy(t);
+      const agent = new Agent({ keepAlive: true, maxSockets: 1 });
+      t.after(() => agent.destroy());
+      const load = async () => {
+        const outgoing = request({ agent, host: '127.0.0.1', port, path: '/openapi.json' }).end();
+        const [response] = await once(outgoing, 'response');
+        response.resume();
+        await once(response, 'end');
+        return [outgoing.reusedSocket, response.statusCode, response.headers.connection];
+      };
+      assert.deepEqual(await load(), [false, 200, undefined]);
+      proxy.kill('SIGUSR1');
+      await until(() => rejectsConnections(port));
+      assert.deepEqual(await load(), [true, 200, 'close']);
+    },
+  );
+
   const renderWithOtherAddresses = (): Promise<string> =>
     renderHaproxyConfig(1, [
       { port: 2, adminPort: 3 },
@@ -182,7 +206,7 @@ async function startBehindHaproxy(
   t: TestContext,
   settings: Flags = {},
   log: number | 'ignore' = 'ignore',
-): Promise<{ readonly port: number; readonly service: TestService }> {
+): Promise<{ readonly port: number; readonly service: TestService; readonly proxy: ChildProcess }> {
   const service = await startService(t, `sqlite:${join(await freshFolder(), 'plants.db')}`, settings);
   const port = await freePort();
   const address = {
@@ -191,7 +215,20 @@ async function startBehindHaproxy(
   };
   const proxy = await startHaproxy(await freshFolder(), port, [address, address, address], { log });
   t.after(() => stop(proxy));
-  return { port, service };
+  return { port, service, proxy };
+}
+
+/** Resolves to true if no connection is accepted. */
+async function rejectsConnections(port: number): Promise<boolean> {
+  const socket = connect(port, '127.0.0.1');
+  try {
+    await once(socket, 'connect');
+    return false;
+  } catch {
+    return true;
+  } finally {
+    socket.destroy();
+  }
 }
 
 interface Reply {

@@ -16,24 +16,14 @@ export function parseFile(context: CommandContext): (text: string) => string {
   };
 }
 
-/** Throws CommandFailed unless the argument is a valid owner for `token create`. */
-export function rejectUnlessLocalOwner(owner: string): void {
-  rejectSecret(owner);
-  if (!isOwner(owner)) throw new CommandFailed(`OWNER must be ${OWNER_RULE}`);
-}
-
-/** Throws CommandFailed if the argument is a token, which would be stored, logged or printed as the name of an owner. */
-function rejectSecret(owner: string): void {
-  if (isWellFormedSecret(owner))
-    throw new CommandFailed('OWNER is a token, not a name; `plant-store token revoke` takes a token');
-}
-
 /**
  * Throws CommandFailed unless the argument is a valid owner name. The name identifies a local owner or a
  * subject of an identity provider.
  */
 export function rejectUnlessOwner(owner: string): void {
-  rejectSecret(owner);
+  // A token would be stored, logged or printed as the name of an owner.
+  if (isWellFormedSecret(owner))
+    throw new CommandFailed('OWNER is a token, not a name; `plant-store token revoke` takes a token');
   if (isOwner(owner) || isOwnerOfSubject(owner)) return;
   throw new CommandFailed(`OWNER must be ${OWNER_RULE}; or ISSUER#SUBJECT, such as https://id.example#7d1f`);
 }

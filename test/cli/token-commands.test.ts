@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { existsSync } from 'node:fs';
+import { writeFile } from 'node:fs/promises';
 import { join } from 'node:path';
 import { describe, it, type TestContext } from 'node:test';
 import { migrateStore, openBulk } from '../../src/store/open-engine.ts';
@@ -167,8 +168,22 @@ describe('token create', TOGETHER, () => {
     assert.doesNotMatch(failed.stderr, /audit|may exist/);
   });
 
+  it('for an owner of an identity provider → a token for the same plants', async (t) => {
+    const { run, databaseUrl, folder } = await newInstallation(t);
+    const owner = 'https://id.example/realms/plants#7d1f';
+    const file = join(folder, 'plants.ndjson');
+    await writeFile(file, '{"id":1,"name":"Fern"}');
+    assert.equal((await run(['import', owner, file])).code, 0);
+    const { stdout } = await run(['token', 'create', owner]);
+    const service = await startService(t, databaseUrl);
+    const headers = bearer(stdout.trim());
+    assert.deepEqual(await (await fetch(`${service.url}/plants`, { headers })).json(), [{ name: 'Fern' }]);
+    assert.equal((await run(['check'])).stdout, 'sound: 1 plant, 1 token, 0 idempotency keys\n');
+  });
+
   for (const { args, names } of [
     { args: ['two words'], names: /OWNER/ },
+    { args: ['https://id.example'], names: /OWNER must be .* or ISSUER#SUBJECT/ },
     { args: ['Zoë'], names: /OWNER must be .* ASCII letters/ },
     { args: ['alice', '--scope', 'plants:read,plants:eat'], names: /--scope/ },
     { args: ['alice', '--expires', 'tomorrow'], names: /--expires.*90d/ },

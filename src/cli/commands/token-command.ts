@@ -25,7 +25,7 @@ import {
   TOKEN_NAME_RULE,
   type Token,
 } from '../../token.ts';
-import { rejectUnlessLocalOwner } from '../arguments.ts';
+import { rejectUnlessOwner } from '../arguments.ts';
 import { CommandFailed } from '../command-errors.ts';
 import { type CommandContext, print } from '../context.ts';
 import { printResult, writeMessage } from '../message.ts';
@@ -57,7 +57,7 @@ function createTokenCommand(context: CommandContext): Command {
       const wanted = parseScopes(flags.scope.join(','));
       const now = Date.now();
       const expiresAt = parseExpires(flags.expires, now);
-      rejectUnlessLocalOwner(owner);
+      rejectUnlessOwner(owner);
       if (!isTokenName(name)) {
         throw new CommandFailed(`--name must be ${TOKEN_NAME_RULE}`);
       }

@@ -102,6 +102,7 @@ export function createApp(options: AppOptions): FastifyInstance {
     },
   });
   app.decorateRequest('caller', undefined);
+  app.decorateRequest('replayed', undefined);
   app.decorateRequest('tokenConfirmedAt', undefined);
   // Reads and writes share one loop budget (handler time per event-loop iteration). Their concurrency limits
   // are separate, so lists still work while a lock or a slow disk blocks writes.
@@ -162,7 +163,7 @@ function complete(response: BatchedResponse, options: AppOptions): void {
   response.fastifyRequest = undefined;
   if (request === undefined) return;
   const { log, onAnswered, metrics, tracing, connections } = options;
-  const { id: requestId, traceId, caller } = request;
+  const { id: requestId, traceId, caller, replayed } = request;
   const { owner, id: token } = caller ?? {};
   const operation = operationOf(request);
   const seconds = (performance.now() - response.startedAt) / 1_000;
@@ -172,15 +173,23 @@ function complete(response: BatchedResponse, options: AppOptions): void {
   const failure = sendError === undefined ? cut : toApiError(sendError).code;
   const status = isSent && !response.isHalfClosed ? response.statusCode : failure && statusOf(failure);
   tracing?.endSpan(request, status);
+  const ms = Math.round(seconds * 100_000) / 100;
   if (status === undefined) {
-    log.event('client went away', { requestId, traceId, operation, owner, token });
+    const sent = isSent ? response.statusCode : undefined;
+    const reason = reasonOfLoss(response);
+    log.event('client went away', { requestId, traceId, operation, reason, status: sent, ms, owner, token });
     metrics.aborted(operation);
     return;
   }
   const error = failure ?? request.errorCode;
   metrics.answered(operation, status, seconds, error);
-  const ms = Math.round(seconds * 100_000) / 100;
-  onAnswered({ requestId, traceId, operation, status, error, ms, owner, token });
+  onAnswered({ requestId, traceId, operation, status, error, ms, replayed, owner, token });
+}
+
+/** Returns how the client went away before it could receive the response. */
+function reasonOfLoss({ isHalfClosed, isNotRead }: BatchedResponse): 'halfClosed' | 'notRead' | 'closed' {
+  if (isHalfClosed) return 'halfClosed';
+  return isNotRead ? 'notRead' : 'closed';
 }
 
 function operationOf({ routeOptions }: FastifyRequest): string {

@@ -34,6 +34,9 @@ export class BatchedResponse<
    */
   isHalfClosed = false;
 
+  /** True if the service closed the connection, since the client did not read the response. */
+  isNotRead = false;
+
   /** Error that interrupted the request before its body was complete: malformed bytes or a timeout. */
   receiveError: unknown;
 

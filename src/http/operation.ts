@@ -16,6 +16,8 @@ interface Caller {
 declare module 'fastify' {
   interface FastifyRequest {
     caller: Caller | undefined;
+    /** True if the response repeats that of an earlier request with the same idempotency key. */
+    replayed: true | undefined;
   }
   interface FastifyContextConfig {
     /** Name of the operation in the log and in metrics. */

@@ -10,9 +10,14 @@ export interface AuditSource {
   readonly network: string;
 }
 
-/** `audience`, `scope` and `claims` are of JWTs with a valid signature. `insufficientScope` is a 403. */
+/**
+ * `issuer` is of JWTs whose signature was not checked; `audience`, `scope` and `claims` are of JWTs with a valid one.
+ * `insufficientScope` is a 403.
+ */
 type RejectionReason =
   | 'unknown'
+  | 'malformed'
+  | 'issuer'
   | 'expired'
   | 'revoked'
   | 'audience'

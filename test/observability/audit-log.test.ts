@@ -93,6 +93,13 @@ for (const engine of engines) {
     }
     const { requestId } = await list(service, mintSecret());
     expected.push({ audit: 'tokenRefused', reason: 'unknown', address: '127.0.0.1', requestId });
+    const quoted = await list(service, `"${mintSecret()}"`);
+    expected.push({
+      audit: 'tokenRefused',
+      reason: 'malformed',
+      address: '127.0.0.1',
+      requestId: quoted.requestId,
+    });
     const logged = await events(service, expected.length);
     assert.deepEqual(
       logged.map(({ time, msg, level, ...event }) => event),
@@ -104,7 +111,7 @@ for (const engine of engines) {
       assert.ok(!service.logLines.join('').includes(secretPart(secret)), 'the log holds a token');
   });
 
-  test(`many guesses → one line per minute, and one with the rest at the stop, on ${engine.name}`, async (t) => {
+  test(`many guesses → one line per minute and reason, and one with the rest at the stop, on ${engine.name}`, async (t) => {
     const service = await startService(t, await engine.freshUrl(t));
     const guesses = Array.from({ length: repetitions(1_000) }, (_, index) =>
       index % 2 === 0 ? mintSecret() : `guess-${index}`,
@@ -115,10 +122,13 @@ for (const engine of engines) {
     }
     await service.close();
     assert.deepEqual(
-      eventsIn(service.logLines).map(({ audit, more }) => ({ audit, more })),
+      eventsIn(service.logLines)
+        .map(({ audit, reason, more }) => [audit, reason, more])
+        .sort(),
       [
-        { audit: 'tokenRefused', more: undefined },
-        { audit: 'tokensRefused', more: guesses.length - 1 },
+        ['tokenRefused', 'malformed', undefined],
+        ['tokenRefused', 'unknown', undefined],
+        ['tokensRefused', undefined, guesses.length - 2],
       ],
     );
   });

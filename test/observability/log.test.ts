@@ -17,6 +17,7 @@ const request: AnsweredRequest = {
   status: 200,
   error: undefined,
   ms: 1.25,
+  replayed: undefined,
   owner: 'alice',
   token: 'h14aeWxMWUHr',
 };
@@ -28,6 +29,7 @@ const requests: readonly (readonly [what: string, request: AnsweredRequest])[] =
   ],
   ['a request with a token of the identity provider', { ...request, token: undefined }],
   ['a traced request', { ...request, traceId: '0af7651916cd43dd8448eb211c80319c' }],
+  ['a replay', { ...request, replayed: true }],
   ['a request of 0 ms', { ...request, ms: 0 }],
   ['a long request', { ...request, ms: 15_000.01 }],
   ['a request whose owner needs escapes', { ...request, owner: 'https://a.b/ "c\\d"\n\u2028é\u{1f331}' }],
@@ -152,6 +154,7 @@ describe('the log of a service', () => {
       status: number;
       error?: number;
       operation: string;
+      replayed?: true;
       owner?: string;
     }[] = [
       {
@@ -161,6 +164,14 @@ describe('the log of a service', () => {
         operation: 'createPlant',
         owner: 'alice',
       },
+      ...[{}, { replayed: true as const }].map((again) => ({
+        path: '/plants',
+        init: { method: 'POST', headers: { ...json, 'idempotency-key': 'k' }, body: '{"id":2,"name":"Ash"}' },
+        status: 200,
+        operation: 'createPlant',
+        ...again,
+        owner: 'alice',
+      })),
       {
         path: '/plants',
         init: { method: 'POST', headers: json, body: '{' },
@@ -190,7 +201,7 @@ describe('the log of a service', () => {
       { path: '/docs', init: {}, status: 200, operation: 'docs' },
       { path: '/nothing', init: {}, status: 404, error: 40401, operation: 'none' },
     ];
-    for (const { path, init, status, error, operation, owner } of requests) {
+    for (const { path, init, status, error, operation, replayed, owner } of requests) {
       const response = await fetch(service.url + path, init);
       await response.arrayBuffer();
       assert.equal(response.status, status);
@@ -202,6 +213,7 @@ describe('the log of a service', () => {
         operation,
         status,
         ...(error === undefined ? {} : { error }),
+        ...(replayed === undefined ? {} : { replayed }),
         ...(owner === undefined ? {} : { owner, token: id }),
         msg: 'answered',
       };

@@ -93,16 +93,20 @@ interface JwtLimits {
   readonly wait: Run;
 }
 
-/** Reason why a JWT with a valid signature is invalid, for the audit log. `claims`: any other claim or header. */
-export interface JwtRejection {
-  readonly rejection: 'expired' | 'audience' | 'scope' | 'claims';
+/**
+ * Reason why a token is invalid, for the audit log. `malformed`: neither a token of the service nor, with an identity
+ * provider, a JWT. `issuer`: a JWT of another issuer, by its unverified claim. The others are for JWTs with a valid signature;
+ * `claims`: any other claim or header.
+ */
+export interface TokenRejection {
+  readonly rejection: 'malformed' | 'issuer' | 'expired' | 'audience' | 'scope' | 'claims';
   readonly owner?: string;
 }
 
 /** Verifies a token that this service has not issued. Resolves to undefined if its signature or form is invalid. */
-export type VerifyJwt = (secret: string, limits: JwtLimits) => Promise<Grant | JwtRejection | undefined>;
+export type VerifyJwt = (secret: string, limits: JwtLimits) => Promise<Grant | TokenRejection | undefined>;
 
-type Found = FoundToken | Grant | JwtRejection | undefined;
+type Found = FoundToken | Grant | TokenRejection | undefined;
 
 /**
  * A cached lookup of a token. `answer` resolves to the service's token or to the identity provider's grant.
@@ -186,7 +190,7 @@ export function createAuthentication({
 
   async function find(secret: string, digest: string, group: LookupGroup): Promise<Found> {
     const isLocal = isWellFormedSecret(secret);
-    if (!isLocal && verifyJwt === undefined) return undefined;
+    if (!isLocal && verifyJwt === undefined) return { rejection: 'malformed' };
     onLookup(false);
     if (!isLocal) return verifyJwt?.(secret, jwtLimitsOf(group));
     try {
@@ -281,7 +285,7 @@ export function createAuthentication({
 }
 
 /** Returns the reason, for the audit log, why a token is invalid. */
-function reasonOf(found: Found): 'unknown' | 'revoked' | JwtRejection['rejection'] {
+function reasonOf(found: Found): 'unknown' | 'revoked' | TokenRejection['rejection'] {
   if (found === undefined) return 'unknown';
   if ('rejection' in found) return found.rejection;
   return found.revokedAt === null ? 'expired' : 'revoked';

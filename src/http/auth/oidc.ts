@@ -1,6 +1,6 @@
 import { decodeJwt, errors, type JWTPayload, jwtVerify } from 'jose';
 import { ownerOfSubject, type Scope, scopes } from '../../token.ts';
-import type { Grant, JwtRejection, VerifyJwt } from './authentication.ts';
+import type { Grant, TokenRejection, VerifyJwt } from './authentication.ts';
 import { ALGORITHMS, createIssuerKeys, type FindKey, type IssuerKeysOptions } from './jwks.ts';
 
 export const MAX_JWT_LENGTH = 8_192;
@@ -9,7 +9,7 @@ const COMPACT_JWS = /^[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+\.[A-Za-z0-9_-]+$/;
 /** Max difference between the clocks of the issuer and the service, in seconds. */
 export const CLOCK_TOLERANCE_S = 30;
 
-type Rejection = JwtRejection['rejection'];
+type Rejection = TokenRejection['rejection'];
 
 interface OidcOptions extends IssuerKeysOptions {
   /** Value of the claim `aud` in tokens for this service. */
@@ -28,7 +28,8 @@ export function createJwtVerifier(options: OidcOptions): VerifyJwt {
   return async (secret, limits) => {
     try {
       // Checks the unverified `iss` first, so that tokens of other issuers cause no request for keys.
-      if (!isCompactJws(secret) || decodeJwt(secret).iss !== issuer) return undefined;
+      if (!isCompactJws(secret)) return { rejection: 'malformed' };
+      if (decodeJwt(secret).iss !== issuer) return { rejection: 'issuer' };
       const verify = (findKey: FindKey) =>
         limits.verify(() =>
           jwtVerify(secret, findKey, {

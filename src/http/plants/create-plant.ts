@@ -74,7 +74,10 @@ export function createPlant(store: Store): HandlerOf<typeof createPlantOperation
       ...toPlantRow(ownerOf(request), plant),
       idempotency: key === undefined ? null : { key, digest: digestPlant(plant) },
     });
-    if (isReplay(outcome, plant)) reply.header('idempotent-replayed', 'true');
+    if (isReplay(outcome, plant)) {
+      request.replayed = true;
+      reply.header('idempotent-replayed', 'true');
+    }
     return asJson(reply, renderPlant(plant));
   };
 }

@@ -289,6 +289,12 @@ test('a JWT with a valid signature is rejected → the audit line has the reason
   );
   const genuine = await sign(firstKey, claims(setting), 'at+jwt');
   await assertInvalid(service, `${genuine.slice(0, -8)}AAAAAAAA`, 'forged');
+  await assertInvalid(
+    service,
+    await sign(firstKey, claims(setting, { iss: `${provider.issuer}/` }), 'at+jwt'),
+    'issuer',
+  );
+  await assertInvalid(service, `${genuine}.`, 'malformed');
   const logged = service.logLines
     .filter((line) => line.includes('"tokenRefused"'))
     .map((line) => JSON.parse(line));
@@ -298,6 +304,8 @@ test('a JWT with a valid signature is rejected → the audit line has the reason
       ...rejected.map(([reason, { sub }]) => [reason, `${provider.issuer}#${sub}`]),
       ['claims', undefined],
       ['unknown', undefined],
+      ['issuer', undefined],
+      ['malformed', undefined],
     ],
   );
 });

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { connect, type Socket } from 'node:net';
+import { text } from 'node:stream/consumers';
 import { describe, type TestContext, test } from 'node:test';
 import { setImmediate as nextTurn } from 'node:timers/promises';
 import { connect as connectTls } from 'node:tls';
@@ -21,7 +22,8 @@ import {
 import { engines, sqlite } from '../../support/engines.ts';
 import { holdWrites } from '../../support/faults/hold-writes.ts';
 import { countSeconds, PATIENCE_MS, until } from '../../support/patience.ts';
-import { bearer, startService } from '../../support/service.ts';
+import { bearer, startService, type TestService } from '../../support/service.ts';
+import { create as createPlant } from '../../support/store-setup.ts';
 
 const CERTIFICATES = fileURLToPath(new URL('../../support/certificates/', import.meta.url));
 const HEAD = 'GET /openapi.json HTTP/1.1\r\nHost: plants.test\r\n';
@@ -357,6 +359,43 @@ test('idle connection whose client has read its response → stays open after th
   assert.equal(await ask(), 200);
 });
 
+test('client that does not read its list → closed after the write timeout, and the log says why', async (t) => {
+  const service = await startService(t, await sqlite.freshUrl(t), { writeTimeout: '1000' });
+  const token = await service.token();
+  // Together more bytes than the operating system buffers.
+  const plants = Array.from({ length: 20 }, (_, id) =>
+    createPlant(BigInt(id), { name: 'x'.repeat(1_000_000) }),
+  );
+  await Promise.all(plants.map((plant) => service.store.write(plant)));
+  const { hostname, port } = new URL(service.url);
+  const client = connect(Number(port), hostname);
+  t.after(() => client.destroy());
+  client.write(`GET /plants HTTP/1.1\r\nHost: a\r\nAuthorization: Bearer ${token}\r\n\r\n`);
+  const gone = await lineOf(service, 'client went away');
+  assert.deepEqual([gone.reason, gone.status, gone.owner], ['notRead', undefined, 'alice']);
+  assert.ok(Number(gone.ms) > 1_000, JSON.stringify(gone));
+});
+
+test('client that closes its side after its request → gets the response, and the log says so', async (t) => {
+  const { service, client, request, held } = await holdCreation(t);
+  client.end(request);
+  await until(() => service.store.load().writesInFlight > 0);
+  await held.release();
+  assert.match(await text(client), /^HTTP\/1\.1 200 /);
+  const { reason, status } = await lineOf(service, 'client went away');
+  assert.deepEqual([reason, status], ['halfClosed', 200]);
+});
+
+test('client that closes its connection during its request → the log says so', async (t) => {
+  const { service, client, request, held } = await holdCreation(t);
+  client.write(request);
+  await until(() => service.store.load().writesInFlight > 0);
+  client.resetAndDestroy();
+  const { reason, status } = await lineOf(service, 'client went away');
+  assert.deepEqual([reason, status], ['closed', undefined]);
+  await held.release();
+});
+
 test('connection above the limit → 50301 and closed; after another closes → 200', async (t) => {
   const url = await sqlite.freshUrl(t);
   const service = await startService(t, url, { maxConnections: '3' });
@@ -555,4 +594,29 @@ async function openAndAsk(url: string): Promise<Socket> {
   const [answer] = await once(socket, 'data');
   assert.match(String(answer), /^HTTP\/1\.1 200 OK\r\n/);
   return socket.resume();
+}
+
+/** Prepares a creation that stays in the store until `held` is released. */
+async function holdCreation(t: TestContext) {
+  const url = await sqlite.freshUrl(t);
+  const service = await startService(t, url);
+  const headers = Object.entries({ ...bearer(await service.token()), 'content-type': 'application/json' });
+  const request = renderRequest({
+    method: 'POST',
+    path: '/plants',
+    headers,
+    body: '{"id":1,"name":"Alder"}',
+  });
+  const { hostname, port } = new URL(service.url);
+  return { service, client: connect(Number(port), hostname), request, held: await holdWrites(url) };
+}
+
+/** Resolves to the first log line of a service with a message, once it is there. */
+async function lineOf({ logLines }: TestService, message: string): Promise<Record<string, unknown>> {
+  let line: string | undefined;
+  await until(() => {
+    line = logLines.find((one) => one.includes(`"msg":"${message}"`));
+    return line !== undefined;
+  });
+  return JSON.parse(line ?? '');
 }

@@ -152,7 +152,7 @@ export class Connection {
 
   /** Closes the connection, to make room for another one. An incomplete request gets an error response. */
   evict(): void {
-    if (this.isIdle || !this.waitsForClient) this.destroy();
+    if (this.isIdle || !this.waitsForClient) this.destroy('notRead');
     else {
       this.socket.once('finish', () => this.socket.destroy());
       destroyLater(this.socket);
@@ -166,8 +166,9 @@ export class Connection {
     if (this.isIdle) this.#close();
   }
 
-  /** Closes the connection now, even with a response in progress. */
-  destroy(): void {
+  /** Closes the connection now, even with a response in progress, for example since its client does not read it. */
+  destroy(why?: 'notRead'): void {
+    if (this.#current !== undefined) this.#current.isNotRead = why === 'notRead';
     this.#current?.destroy();
     this.socket.destroy();
   }
@@ -198,7 +199,7 @@ export class Connection {
   checkSendQueue(sendQueueOf: SendQueueOf, age: number): void {
     const { write } = this.#options.timeouts;
     this.sendProgress.noteQueue(sendQueueOf, age);
-    if (this.sendProgress.confirmedStalledTicks >= write) this.destroy();
+    if (this.sendProgress.confirmedStalledTicks >= write) this.destroy('notRead');
     else if (this.#mayHaveUnread) {
       const unread = this.sendProgress.noteUnread(sendQueueOf);
       // A client that reads the end of its response gets half of the write timeout again.

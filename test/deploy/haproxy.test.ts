@@ -134,6 +134,24 @@ describe('haproxy.cfg', () => {
     assert.equal(readFileSync(file, 'utf8').includes('access_token'), false);
   });
 
+  test('log of HAProxy → the id of each request, also if HAProxy itself responds', haproxy, async (t) => {
+    const file = join(await freshFolder(), 'haproxy.log');
+    await using log = await open(file, 'a');
+    const { port, service } = await startBehindHaproxy(t, {}, log.fd);
+    const ask = async (): Promise<string> => {
+      const answer = await fetch(`http://127.0.0.1:${port}/plants/7`, { method: 'DELETE' });
+      await answer.body?.cancel();
+      return `${answer.status} ${answer.headers.get('x-request-id')}`;
+    };
+    const ofService = await ask();
+    assert.match(ofService, /^401 [\w-]{8,}$/);
+    await service.close();
+    for (const [status, id = ''] of [ofService, await ask()].map((one) => one.split(' '))) {
+      const line = new RegExp(` ${status} .* "DELETE /plants/7 HTTP/1\\.1" ${id}$`, 'm');
+      await until(() => line.test(readFileSync(file, 'utf8')));
+    }
+  });
+
   test(
     'reload (soft stop) → an idle connection gets the response to its next request',
     haproxy,

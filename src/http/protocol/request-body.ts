@@ -1,3 +1,4 @@
+import type { IncomingMessage } from 'node:http';
 import type { FastifyReply, FastifyRequest, HookHandlerDoneFunction } from 'fastify';
 import { ApiError } from '../../api-errors.ts';
 import { responseOf } from '../batched-response.ts';
@@ -40,9 +41,8 @@ export function receiveBody(limit: number, countMemory: (owner: string, bytes: n
     // An HTTP/1.0 client does not wait for 100 Continue and gets none.
     if (awaitsContinue && raw.httpVersionMinor > 0) response.writeContinue();
     if (raw.complete && !isEmpty) {
-      // Reads all bytes; null for an empty body, which counts as none.
-      const body: unknown = raw.read();
-      if (Buffer.isBuffer(body) && isRead(request)) request.body = body;
+      const body = readAll(raw);
+      if (isRead(request)) request.body = body;
     }
     if (raw.complete || isEmpty) done();
     else collect(request, reply, done);
@@ -126,6 +126,16 @@ export function receiveBody(limit: number, countMemory: (owner: string, bytes: n
     if (before === 0 && now > 0) checkContent(request);
     if (now > limit) throw tooLarge;
   }
+}
+
+/** Reads the body of a request that has arrived. Returns undefined for an empty one, which counts as none. */
+function readAll(raw: IncomingMessage): Buffer | undefined {
+  // Up to Node 25, one call returns all bytes; from Node 26 on, those of one chunk.
+  const first: unknown = raw.read();
+  if (!Buffer.isBuffer(first)) return undefined;
+  const pieces = [first];
+  while (raw.readableLength > 0) pieces.push(raw.read());
+  return pieces.length === 1 ? first : Buffer.concat(pieces);
 }
 
 /** True if the operation of a request reads its body. */

@@ -1,4 +1,4 @@
-import { setTimeout } from 'node:timers/promises';
+import { setTimeout as pause } from 'node:timers/promises';
 import { messageOf } from '../../thrown-errors.ts';
 import { applyMigrations } from '../migrations.ts';
 import { type MigrationOptions, StoreNotOpened } from '../store.ts';
@@ -82,13 +82,19 @@ export async function migrate(
   await rejectOtherEncodings(connection);
   // Waits for other migrations up to TIMEOUT_MS, whatever the account or the database sets.
   await connection.query({ text: 'SET LOCAL lock_timeout = 0' });
-  await connection.query({ text: `SELECT pg_advisory_xact_lock(${MIGRATION_LOCK})` });
+  const onBlockedOnce = once(onBlocked);
+  const blocked = setTimeout(onBlockedOnce, LOCK_TIMEOUT_MS);
+  try {
+    await connection.query({ text: `SELECT pg_advisory_xact_lock(${MIGRATION_LOCK})` });
+  } finally {
+    clearTimeout(blocked);
+  }
   await connection.query({ text: `SET LOCAL lock_timeout = ${LOCK_TIMEOUT_MS}` });
   await connection.query({ text: 'SAVEPOINT unlocked' });
-  const deadline = performance.now() + TIMEOUT_MS;
-  for (let isFirst = true; ; isFirst = false) {
+  const onMigrateOnce = once(onMigrate);
+  for (const deadline = performance.now() + TIMEOUT_MS; ; ) {
     try {
-      const applied = await applyMissing(connection, isFirst ? onMigrate : undefined);
+      const applied = await applyMissing(connection, onMigrateOnce);
       await connection.query({ text: setTimeouts('LOCAL', TIMEOUT_MS) });
       return applied;
     } catch (error: unknown) {
@@ -104,10 +110,19 @@ export async function migrate(
           { cause: error },
         );
     }
-    if (isFirst) onBlocked?.();
+    onBlockedOnce();
     await connection.query({ text: 'ROLLBACK TO SAVEPOINT unlocked' });
-    await setTimeout(LOCK_PAUSE_MS);
+    await pause(LOCK_PAUSE_MS);
   }
+}
+
+/** Returns a function that calls `report` at its first call only. */
+function once<T extends readonly unknown[]>(report?: (...args: T) => void): (...args: T) => void {
+  let isReported = false;
+  return (...args) => {
+    if (!isReported) report?.(...args);
+    isReported = true;
+  };
 }
 
 async function applyMissing(

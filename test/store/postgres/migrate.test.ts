@@ -1,5 +1,6 @@
 import assert from 'node:assert/strict';
 import { type TestContext, test } from 'node:test';
+import pg from 'pg';
 import { migratePostgres, postgresStoreExists } from '../../../src/store/postgres/migrate.ts';
 import { execute, postgres, rowsOf } from '../../support/engines.ts';
 import { holdMigration } from '../../support/faults/hold-migration.ts';
@@ -59,9 +60,22 @@ test('another session keeps a lock → the migration stops waiting from time to 
                     WHERE datname = current_database() AND state = 'idle in transaction' AND query LIKE 'ROLLBACK TO %'`;
   await Promise.race([migrating, until(async () => (await rowsOf(databaseUrl, pausing)).length > 0)]);
   await waits();
+  await Promise.race([migrating, until(async () => (await rowsOf(databaseUrl, pausing)).length > 0)]);
   await release();
   assert.notDeepEqual(await migrating, []);
   assert.equal(reports, 1);
+});
+
+test('another instance migrates for over a second → the migration reports that it waits', async (t) => {
+  const url = await freshUrl(t);
+  const other = new pg.Client({ connectionString: url });
+  await other.connect();
+  await other.query(`SELECT pg_advisory_lock(${0x706c616e7473})`);
+  const { promise: blocked, resolve: onBlocked } = Promise.withResolvers<void>();
+  const migrating = migratePostgres(url, { onBlocked });
+  await blocked;
+  await other.end();
+  assert.notDeepEqual(await migrating, []);
 });
 
 test('another session keeps a lock for longer than the timeout → the error says what to do', async (t) => {

@@ -186,10 +186,13 @@ function complete(response: BatchedResponse, options: AppOptions): void {
   onAnswered({ requestId, traceId, operation, status, error, ms, replayed, owner, token });
 }
 
-/** Returns how the client went away before it could receive the response. */
-function reasonOfLoss({ isHalfClosed, isNotRead }: BatchedResponse): 'halfClosed' | 'notRead' | 'closed' {
-  if (isHalfClosed) return 'halfClosed';
-  return isNotRead ? 'notRead' : 'closed';
+/**
+ * Returns how the client went away: `ended` if it ended its side of the connection. Nothing shows whether it still reads, so its
+ * response is sent. `lost`: a reset, or a loss of the network.
+ */
+function reasonOfLoss({ isHalfClosed, isNotRead }: BatchedResponse): 'ended' | 'notRead' | 'lost' {
+  if (isHalfClosed) return 'ended';
+  return isNotRead ? 'notRead' : 'lost';
 }
 
 function operationOf({ routeOptions }: FastifyRequest): string {

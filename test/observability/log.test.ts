@@ -146,7 +146,11 @@ describe('the log of a service', () => {
     const token = await installation.token('alice');
     const service = await installation.serve({ env: { NODE_ENV: 'production' } });
     const headers = bearer(token);
-    const [{ id }] = JSON.parse((await installation.run(['token', 'list', '--json'])).stdout);
+    const writer = await installation.token('alice', '--scope', 'plants:write', '--name', 'writer');
+    const listed: readonly { id: string; name: string }[] = JSON.parse(
+      (await installation.run(['token', 'list', '--json'])).stdout,
+    );
+    const ids = Object.fromEntries(listed.map(({ id, name }) => [name || 'both', id]));
     const json = { ...headers, 'content-type': 'application/json' };
     const requests: readonly {
       path: string;
@@ -156,6 +160,7 @@ describe('the log of a service', () => {
       operation: string;
       replayed?: true;
       owner?: string;
+      id?: string | undefined;
     }[] = [
       {
         path: '/plants',
@@ -181,6 +186,15 @@ describe('the log of a service', () => {
         owner: 'alice',
       },
       { path: '/plants?limit=1', init: { headers }, status: 200, operation: 'listPlants', owner: 'alice' },
+      {
+        path: '/plants',
+        init: { headers: bearer(writer) },
+        status: 403,
+        error: 40300,
+        operation: 'listPlants',
+        owner: 'alice',
+        id: ids.writer,
+      },
       { path: '/plants', init: {}, status: 401, error: 40100, operation: 'listPlants' },
       {
         path: '/plants/1',
@@ -201,7 +215,7 @@ describe('the log of a service', () => {
       { path: '/docs', init: {}, status: 200, operation: 'docs' },
       { path: '/nothing', init: {}, status: 404, error: 40401, operation: 'none' },
     ];
-    for (const { path, init, status, error, operation, replayed, owner } of requests) {
+    for (const { path, init, status, error, operation, replayed, owner, id = ids.both } of requests) {
       const response = await fetch(service.url + path, init);
       await response.arrayBuffer();
       assert.equal(response.status, status);

@@ -224,11 +224,12 @@ export function createAuthentication({
    */
   function admit(request: FastifyRequest, secret: string, lookup: Lookup, scope: Scope, at: number): void {
     const grant = getGrant(request, secret, lookup, at);
+    // Also for a 403, whose log line names the owner and the token.
+    request.caller = grant;
     if (!grant.scopes.includes(scope)) {
       audit.tokenRejected('insufficientScope', grant, sourceOf(request));
       throw tooNarrow(scope);
     }
-    request.caller = grant;
     request.tokenConfirmedAt = lookup.startedAt;
     if (at >= lookup.recordUseFrom && 'id' in grant)
       lookup.recordUseFrom = recordUse(grant, at, () => sourceOf(request));

@@ -383,16 +383,16 @@ test('client that closes its side after its request → gets the response, and t
   await held.release();
   assert.match(await text(client), /^HTTP\/1\.1 200 /);
   const { reason, status } = await lineOf(service, 'client went away');
-  assert.deepEqual([reason, status], ['halfClosed', 200]);
+  assert.deepEqual([reason, status], ['ended', 200]);
 });
 
-test('client that closes its connection during its request → the log says so', async (t) => {
+test('client that resets its connection during its request → the log says so', async (t) => {
   const { service, client, request, held } = await holdCreation(t);
   client.write(request);
   await until(() => service.store.load().writesInFlight > 0);
   client.resetAndDestroy();
   const { reason, status } = await lineOf(service, 'client went away');
-  assert.deepEqual([reason, status], ['closed', undefined]);
+  assert.deepEqual([reason, status], ['lost', undefined]);
   await held.release();
 });
 

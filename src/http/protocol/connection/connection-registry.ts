@@ -210,7 +210,7 @@ export class ConnectionRegistry {
     for (const connection of stalled) {
       if (left <= 0) return;
       left -= connection.socket.writableLength;
-      connection.destroy();
+      connection.destroy('notRead');
     }
   }
 }

@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import { spawnSync } from 'node:child_process';
-import { globSync, readdirSync, readFileSync } from 'node:fs';
+import { existsSync, globSync, readdirSync, readFileSync } from 'node:fs';
 import { basename, dirname, join, relative } from 'node:path';
 import { describe, test } from 'node:test';
 import manifest from '../../package.json' with { type: 'json' };
+import { errorCodes } from '../../src/api-errors.ts';
 import { logEvents } from '../../src/observability/log-events.ts';
 
 // Import rules, circles, file names in kebab-case, file length and unused exports belong to the tools of `npm run check`.
@@ -96,14 +97,32 @@ describe('source files', () => {
     assert.ok(paths.length > 60, `${paths.length} paths`);
   });
 
-  test('each log event is logged', () => {
+  test('each log event is logged, and each error code is used', () => {
     const texts = sources
-      .filter((path) => basename(path) !== 'log-events.ts')
+      .filter((path) => path.startsWith('src') && !/\b(?:log-events|api-errors)\.ts$/.test(path))
       .map((path) => readFileSync(join(ROOT, path), 'utf8'));
-    const unused = Object.keys(logEvents).filter(
-      (event) => !texts.some((text) => text.includes(`'${event}'`)),
+    const isUnused = (name: string) => !texts.some((text) => text.includes(name));
+    assert.deepEqual(
+      Object.keys(logEvents).filter((event) => isUnused(`'${event}'`)),
+      [],
     );
-    assert.deepEqual(unused, []);
+    assert.deepEqual(errorCodes.map(String).filter(isUnused), []);
+  });
+
+  test('each word that the spelling check accepts is in a file', () => {
+    const { stdout } = spawnSync('git', ['ls-files'], { cwd: ROOT, encoding: 'utf8' });
+    const paths = stdout.trim().split('\n');
+    // A source archive has no repository.
+    if (paths.length < 100) return;
+    const text = paths
+      .filter((path) => path !== 'cspell-words.txt' && existsSync(join(ROOT, path)))
+      .map((path) => readFileSync(join(ROOT, path), 'latin1').toLowerCase())
+      .join('\n');
+    const words = readFileSync(join(ROOT, 'cspell-words.txt'), 'latin1').trim().split('\n');
+    assert.deepEqual(
+      words.filter((word) => !text.includes(word.toLowerCase())),
+      [],
+    );
   });
 
   test('no docstring begins with a question word', () => {

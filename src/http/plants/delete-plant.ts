@@ -23,8 +23,9 @@ export function deletePlant(store: Store): HandlerOf<typeof deletePlantOperation
     const { id } = request.params;
     checkPreconditions(request.headers);
     const outcome = await store.write({ kind: 'deletePlant', owner: ownerOf(request), id });
+    if (outcome === 'deleted') return undefined;
     if (outcome === 'absent') throw new ApiError(40400, `there is no plant with the id ${id}`);
-    return undefined;
+    throw new Error(`the store returned ${outcome} for a deletion`);
   };
 }
 

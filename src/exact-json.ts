@@ -31,8 +31,6 @@ const T = 0x74;
 const U = 0x75;
 const OPENING_BRACE = 0x7b;
 const CLOSING_BRACE = 0x7d;
-/** The first byte of a byte-order mark in UTF-8. */
-const BYTE_ORDER_MARK = 0xef;
 
 /** The bit that makes an ASCII letter lower case. */
 const LOWER_CASE = 0x20;
@@ -81,8 +79,8 @@ export function parseJson(
 ): unknown {
   if (bytes.length === 0) throw new JsonInvalid('is empty; it must be a JSON object');
   if (!isUtf8(bytes)) throw new JsonInvalid('is not UTF-8');
-  // RFC 8259 §8.1 forbids senders to add one. It is invisible, so a position would not help.
-  if (bytes[0] === BYTE_ORDER_MARK && bytes.indexOf('\ufeff') === 0)
+  // RFC 8259 §8.1 forbids senders to add one. It is invisible, so a position would not help. 0xef is its first byte.
+  if (bytes[0] === 0xef && bytes.indexOf('\ufeff') === 0)
     throw new JsonInvalid('is not JSON: it begins with a byte-order mark; send it without');
   const start = skipSpace(bytes, 0);
   const members = fields.map((name): Member => ({ name, start: 0, end: 0 }));

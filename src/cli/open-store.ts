@@ -105,7 +105,7 @@ export async function migrateAndAnnounce(
   return applied;
 }
 
-/** Returns functions that report a migration on standard error. A version before the last may then no longer read the store. */
+/** Returns functions that report a migration on standard error. After it, a version before the last may not read the store. */
 function migrationReports({ stderr }: CommandContext, url: string) {
   return {
     onMigrate: (names) =>

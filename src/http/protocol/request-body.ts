@@ -130,7 +130,7 @@ export function receiveBody(limit: number, countMemory: (owner: string, bytes: n
 
 /** Reads the body of a request that has arrived. Returns undefined for an empty one, which counts as none. */
 function readAll(raw: IncomingMessage): Buffer | undefined {
-  // Up to Node 25, one call returns all bytes; from Node 26 on, those of one chunk.
+  // One call returns all bytes on Node 24, but those of one chunk on Node 26.
   const first: unknown = raw.read();
   if (!Buffer.isBuffer(first)) return undefined;
   const pieces = [first];

@@ -168,7 +168,7 @@ export class Connection {
 
   /** Closes the connection now, even with a response in progress, for example since its client does not read it. */
   destroy(why?: 'notRead'): void {
-    if (this.#current !== undefined) this.#current.isNotRead = why === 'notRead';
+    if (this.#current !== undefined) this.#current.isNotRead ||= why === 'notRead';
     this.#current?.destroy();
     this.socket.destroy();
   }

@@ -49,10 +49,24 @@ export class ApiError extends Error {
   override readonly name = 'ApiError';
   readonly code: ErrorCode;
   readonly headers: ErrorHeaders;
+  /** For a 50301: `owner` if one owner or address has used up its share of a limit; undefined for a limit of all. */
+  readonly limit: 'owner' | undefined = undefined;
 
   constructor(code: ErrorCode, message: string, headers: ErrorHeaders = {}) {
     super(message);
     this.code = code;
     this.headers = headers;
+  }
+}
+
+/**
+ * The error 50301 for the share that one owner or address has of a limit. Requests of others are still served. So the
+ * log and metrics distinguish it from a limit that all have reached together.
+ */
+export class ShareExceeded extends ApiError {
+  override readonly limit = 'owner';
+
+  constructor(message: string, headers: ErrorHeaders) {
+    super(50301, message, headers);
   }
 }

@@ -1,5 +1,5 @@
 import type { FastifyInstance, FastifyRequest } from 'fastify';
-import { statusOf } from '../api-errors.ts';
+import { ApiError, statusOf } from '../api-errors.ts';
 import type { Audit } from '../observability/audit-log.ts';
 import type { AnsweredRequest } from '../observability/log.ts';
 import type { Metrics } from '../observability/metrics.ts';
@@ -68,8 +68,8 @@ interface AppOptions extends Pick<Required<HttpAppOptions>, SharedOptions> {
  */
 export const JWT_CHECKS_AT_ONCE = 4;
 
-/** Code of a request whose connection a stop closes, since it took too long. */
-const CUT_BY_STOP = 50300;
+/** Error of a request whose connection a stop closes, since it took too long. No client gets it. */
+const CUT_BY_STOP = new ApiError(50300, 'the service stopped');
 
 const UNLIMITED: Pick<ConcurrencyLimit, 'run'> = { run: (_owner, work) => work() };
 
@@ -170,8 +170,8 @@ function complete(response: BatchedResponse, options: AppOptions): void {
   const isSent = response.writableFinished;
   // A client that closed its side before the response counts as gone, even if the response was sent.
   const cut = connections.isDestroyed && !isSent ? CUT_BY_STOP : undefined;
-  const failure = sendError === undefined ? cut : toApiError(sendError).code;
-  const status = isSent && !response.isHalfClosed ? response.statusCode : failure && statusOf(failure);
+  const failure = sendError === undefined ? cut : toApiError(sendError);
+  const status = isSent && !response.isHalfClosed ? response.statusCode : failure && statusOf(failure.code);
   tracing?.endSpan(request, status);
   const ms = Math.round(seconds * 100_000) / 100;
   if (status === undefined) {
@@ -181,9 +181,11 @@ function complete(response: BatchedResponse, options: AppOptions): void {
     metrics.aborted(operation);
     return;
   }
-  const error = failure ?? request.errorCode;
-  metrics.answered(operation, status, seconds, error);
-  onAnswered({ requestId, traceId, operation, status, error, ms, replayed, owner, token });
+  const apiError = failure ?? request.apiError;
+  metrics.answered(operation, status, seconds, apiError);
+  const error = apiError?.code;
+  const limit = apiError?.limit;
+  onAnswered({ requestId, traceId, operation, status, error, limit, ms, replayed, owner, token });
 }
 
 /**

@@ -97,7 +97,7 @@ function renderErrorBody({ code, message }: Pick<ApiError, 'code' | 'message'>):
  * Sends an error response. Closes the connection if the request was not received completely (RFC 9112 §9.6).
  */
 export function sendApiError(reply: FastifyReply, apiError: ApiError): void {
-  reply.request.errorCode = apiError.code;
+  reply.request.apiError = apiError;
   reply.code(statusOf(apiError.code)).headers(apiError.headers);
   // Malformed HTTP (40004) closes the connection: a proxy and this service may disagree where the next
   // request begins.

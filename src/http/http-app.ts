@@ -44,7 +44,7 @@ declare module 'fastify' {
     /** Trace id of the request. Undefined while tracing is off. */
     traceId: string | undefined;
     /** Code of the error response; otherwise undefined. */
-    errorCode: ErrorCode | undefined;
+    apiError: ApiError | undefined;
   }
 }
 
@@ -131,7 +131,7 @@ export function createHttpApp(options: HttpAppOptions): FastifyInstance {
   for (const method of http.METHODS) app.addHttpMethod(method, { hasBody: false, overrideExisting: true });
   app.setValidatorCompiler<TSchema>(({ schema, httpPart }) => compileRequestCheck(schema, httpPart));
   app.decorateRequest('traceId', undefined);
-  app.decorateRequest('errorCode', undefined);
+  app.decorateRequest('apiError', undefined);
   app.addHook('preParsing', receiveBody(limits.bodyLimit, options.countBody));
   options.tracing?.traceRequests(app);
   app.addHook('onRequest', (request, reply, done) => {

@@ -1,4 +1,4 @@
-import { ApiError } from '../api-errors.ts';
+import { ApiError, ShareExceeded } from '../api-errors.ts';
 import { afterRunning } from '../running-time.ts';
 import type { BatchedResponse } from './batched-response.ts';
 import { ClientGone, RETRY_SOON } from './error-response.ts';
@@ -52,7 +52,8 @@ export class SendBufferLimit {
 
   /** Takes memory without waiting. Throws an ApiError (50301) if a limit would be exceeded. */
   take(memory: number, response: HeldBytes): void {
-    if (this.#used + memory > this.#limit || !this.#fitsOwner(memory, response.owner)) throw tooMuch();
+    if (this.#used + memory > this.#limit || !this.#fitsOwner(memory, response.owner))
+      throw this.#tooMuch(memory, response);
     this.#count(memory, response);
   }
 
@@ -65,7 +66,7 @@ export class SendBufferLimit {
     this.#waiting.push({ response, memory, resolve, reject });
     this.wakeNext();
     const waitMs = response.isBegun() ? BEGUN_WAIT_MS : WAIT_MS;
-    const cancelTimeout = afterRunning(waitMs, () => this.#cancel(response, tooMuch()));
+    const cancelTimeout = afterRunning(waitMs, () => this.#cancel(response, this.#tooMuch(memory, response)));
     try {
       await promise;
     } finally {
@@ -111,6 +112,14 @@ export class SendBufferLimit {
     return used === 0 || used + memory <= this.#limitOfOwner;
   }
 
+  #tooMuch(memory: number, { owner }: HeldBytes): ApiError {
+    const headers = { ...RETRY_SOON, connection: 'close' };
+    const remedy = 'that are being sent use too much memory; retry later; for a list, use a smaller `limit`';
+    return this.#used + memory > this.#limit || this.#fitsOwner(memory, owner)
+      ? new ApiError(50301, `responses ${remedy}`, headers)
+      : new ShareExceeded(`responses of this owner ${remedy}`, headers);
+  }
+
   /** Wakes responses in their order. Called whenever one of them may get memory. */
   wakeNext(): void {
     for (let index = this.#findNext(0); index !== -1; index = this.#findNext(index)) {
@@ -150,17 +159,6 @@ export class SendBufferLimit {
     }
     return -1;
   }
-}
-
-function tooMuch(): ApiError {
-  return new ApiError(
-    50301,
-    'responses that are being sent use too much memory; retry later; for a list, use a smaller `limit`',
-    {
-      ...RETRY_SOON,
-      connection: 'close',
-    },
-  );
 }
 
 /** The share of the memory limit that one response holds. It is released when the response closes. */

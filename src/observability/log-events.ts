@@ -16,6 +16,7 @@ export const logEvents = {
     'operation',
     'status',
     'error',
+    'limit',
     'ms',
     'replayed',
     'owner',

@@ -28,6 +28,9 @@ const ELSEWHERE = [
   'plant_store_identity_provider_failing_seconds',
 ];
 
+/** Only a request above the share of its owner has this label. */
+const LABEL_ELSEWHERE = 'limit';
+
 /** The samples of a scrape, by name and labels as in the text. */
 type Samples = ReadonlyMap<string, number>;
 
@@ -157,6 +160,43 @@ for (const engine of engines) {
     await service.close();
   });
 
+  test(`limit of an owner or of all reached → different in metrics and log, on ${engine.name}`, async (t) => {
+    const url = await engine.freshUrl(t);
+    const service = await startService(t, url, { maxInFlight: '2' });
+    const createAs = async (owner: string) => {
+      const headers = { ...bearer(await service.token(owner)), 'content-type': 'application/json' };
+      // Stores the time of the first use of the token before writes wait.
+      assert.equal((await fetch(`${service.url}/plants`, { headers })).status, 200);
+      return (id: number): Promise<Response> =>
+        fetch(`${service.url}/plants`, { method: 'POST', headers, body: `{"id":${id},"name":"Alder"}` });
+    };
+    const [alice, bob, carol] = [await createAs('alice'), await createAs('bob'), await createAs('carol')];
+    await scrapeUntil(service, isIdle);
+    const held = await holdWrites(url);
+    const accepted = [alice(1)];
+    await scrapeUntil(service, (all) => inStore(all) === 1);
+    assert.equal((await alice(2)).status, 503);
+    accepted.push(bob(3));
+    await scrapeUntil(service, (all) => inStore(all) === 2);
+    assert.equal((await carol(4)).status, 503);
+    await held.release();
+    for (const answer of accepted) assert.equal((await answer).status, 200);
+    const overloaded = 'operation="createPlant",status="503",error="50301"';
+    const count = 'plant_store_http_request_duration_seconds_count';
+    const samples = await scrapeUntil(service, (all) => all.get(`${count}{${overloaded}}`) === 1);
+    assert.equal(samples.get(`${count}{${overloaded},limit="owner"}`), 1);
+    await service.close();
+    const logged = service.logLines
+      .map((line) => JSON.parse(line))
+      .filter(({ error }) => error === 50301)
+      .map(({ owner, limit }) => ({ owner, limit }));
+    assert.deepEqual(logged, [
+      { owner: 'alice', limit: 'owner' },
+      // Rejected before its token was checked.
+      { owner: undefined, limit: undefined },
+    ]);
+  });
+
   test(`repeated token, also during its lookup → one miss, then hits, on ${engine.name}`, async (t) => {
     const { service, list } = await start(t, engine);
     await Promise.all(Array.from({ length: 3 }, () => list('?limit=0')));
@@ -237,7 +277,7 @@ for (const engine of engines) {
       );
       const grouped = [...expression.matchAll(/\bby \(([^)]+)\)/g)].flatMap(([, by = '']) => by.split(', '));
       const used = [...grouped, ...labelsIn(expression)];
-      const known = [...labels, 'instance', 'job'];
+      const known = [...labels, LABEL_ELSEWHERE, 'instance', 'job'];
       assert.deepEqual(
         used.filter((label) => !known.includes(label)),
         [],

@@ -1,4 +1,4 @@
-import { ApiError } from '../../api-errors.ts';
+import { ApiError, ShareExceeded } from '../../api-errors.ts';
 import { RETRY_SOON } from '../error-response.ts';
 import { OWNER_SHARE } from './concurrency-limit.ts';
 
@@ -17,8 +17,7 @@ export function createBodyMemory(largest: number): (owner: string, bytes: number
   const limitOfOwner = limit * OWNER_SHARE;
   const headers = { ...RETRY_SOON, connection: 'close' };
   const full = new ApiError(50301, 'request bodies use too much memory; retry later', headers);
-  const fullForOwner = new ApiError(
-    50301,
+  const fullForOwner = new ShareExceeded(
     'request bodies of this owner use too much memory; retry later',
     headers,
   );

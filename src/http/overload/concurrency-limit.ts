@@ -1,4 +1,4 @@
-import { ApiError } from '../../api-errors.ts';
+import { ApiError, ShareExceeded } from '../../api-errors.ts';
 import { RETRY_SOON } from '../error-response.ts';
 import type { RequestHook } from '../operation.ts';
 import type { WaitForLoopBudget } from './loop-budget.ts';
@@ -40,8 +40,7 @@ export function createConcurrencyLimit(
   // All rejections share these two errors. A new error with a stack trace would cost more than the rest of
   // the response.
   const full = new ApiError(50301, 'too many requests are in flight; retry later', RETRY_SOON);
-  const fullForGroup = new ApiError(
-    50301,
+  const fullForGroup = new ShareExceeded(
     'too many requests of this owner or address are in flight; retry later',
     RETRY_SOON,
   );

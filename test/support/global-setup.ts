@@ -1,14 +1,30 @@
-import { accessSync, constants, existsSync, mkdirSync, mkdtempSync, rmSync } from 'node:fs';
+import {
+  accessSync,
+  constants,
+  existsSync,
+  globSync,
+  mkdirSync,
+  mkdtempSync,
+  readFileSync,
+  rmSync,
+  writeFileSync,
+} from 'node:fs';
+import { stripTypeScriptTypes } from 'node:module';
 import { homedir, tmpdir } from 'node:os';
-import { join } from 'node:path';
+import { dirname, join } from 'node:path';
+import { pathToFileURL } from 'node:url';
 import { COMPLETE_COVERAGE } from './complete-coverage.ts';
 import { type PostgresServer, startPostgres } from './servers/postgres-server.ts';
+import { LOAD_STRIPPED } from './stripped-types.js';
+
+const ROOT = join(import.meta.dirname, '../..');
 
 /** Made by `npm ci`, so a clone with copied dependencies lacks it. */
-const API_REFERENCE = join(import.meta.dirname, '../../src/http/api-reference.js.gz');
+const API_REFERENCE = join(ROOT, 'src/http/api-reference.js.gz');
 
 let server: PostgresServer | undefined;
 let npmCache: string | undefined;
+let stripped: string | undefined;
 
 /**
  * Starts one PostgreSQL for all test files, unless TEST_DATABASE_URL names a server. All Node processes share
@@ -18,8 +34,10 @@ let npmCache: string | undefined;
 export async function globalSetup(): Promise<void> {
   if (process.execArgv.includes('--experimental-test-coverage')) {
     process.env.NODE_DISABLE_COMPILE_CACHE = '1';
-    process.env.NODE_OPTIONS = `${process.env.NODE_OPTIONS ?? ''} ${COMPLETE_COVERAGE}`;
-  } else process.env.NODE_COMPILE_CACHE ??= join(import.meta.dirname, '../../node_modules/.cache/compiled');
+    process.env.NODE_OPTIONS = `${process.env.NODE_OPTIONS ?? ''} ${LOAD_STRIPPED} ${COMPLETE_COVERAGE}`;
+    stripped = stripTypes();
+    process.env.STRIPPED_TYPES = stripped;
+  } else process.env.NODE_COMPILE_CACHE ??= join(ROOT, 'node_modules/.cache/compiled');
   if (!existsSync(API_REFERENCE))
     throw new Error('src/http/api-reference.js.gz is missing: run `npm run dependencies`');
   const { npm_config_cache, NPM_CONFIG_CACHE } = process.env;
@@ -37,7 +55,22 @@ export async function globalSetup(): Promise<void> {
 
 export async function globalTeardown(): Promise<void> {
   await server?.remove();
-  if (npmCache !== undefined) rmSync(npmCache, { recursive: true, force: true });
+  for (const folder of [npmCache, stripped])
+    if (folder !== undefined) rmSync(folder, { recursive: true, force: true });
+}
+
+/** Writes all modules without their types to a new folder. Returns its path. */
+function stripTypes(): string {
+  const folder = mkdtempSync(join(tmpdir(), 'plant-store-types-'));
+  const modules = { cwd: ROOT, exclude: ['**/node_modules', 'test/generators'] };
+  for (const file of globSync('{src,client/src,test,bench,build,deploy}/**/*.ts', modules)) {
+    mkdirSync(dirname(join(folder, file)), { recursive: true });
+    const path = join(ROOT, file);
+    // The same text as that of Node, whose URL at the end changes the coverage of the module.
+    const sourceUrl = pathToFileURL(path).href;
+    writeFileSync(join(folder, file), stripTypeScriptTypes(readFileSync(path, 'utf8'), { sourceUrl }));
+  }
+  return folder;
 }
 
 /** Returns whether npm can use a cache folder, which it would create. */

@@ -6,6 +6,7 @@ import { join } from 'node:path';
 import { fileURLToPath } from 'node:url';
 import { PATIENCE_MS } from './patience.ts';
 import { type CommandOptions, type Ended, runCommand } from './run-command.ts';
+import { LOAD_STRIPPED } from './stripped-types.js';
 
 /** An object with the cleanup hook of a test, such as a TestContext. */
 export interface Lifetime {
@@ -90,12 +91,15 @@ const MAIN = fileURLToPath(new URL('../../bin/plant-store.js', import.meta.url))
 export const TOGETHER = { concurrency: 2 };
 
 /**
- * Environment variables that all started programs inherit: the cache of compiled code, and the folder for
- * coverage.
+ * Environment variables that all started programs inherit: the cache of compiled code, and the folders for
+ * coverage and of modules without types.
  */
-const OF_RUN = ['NODE_COMPILE_CACHE', 'NODE_DISABLE_COMPILE_CACHE', 'NODE_V8_COVERAGE'];
+const OF_RUN = ['NODE_COMPILE_CACHE', 'NODE_DISABLE_COMPILE_CACHE', 'NODE_V8_COVERAGE', 'STRIPPED_TYPES'];
 
-const inherited = Object.fromEntries(Object.entries(process.env).filter(([name]) => OF_RUN.includes(name)));
+const inherited = {
+  ...Object.fromEntries(Object.entries(process.env).filter(([name]) => OF_RUN.includes(name))),
+  ...(process.env.STRIPPED_TYPES !== undefined && { NODE_OPTIONS: LOAD_STRIPPED }),
+};
 const living = new Set<ChildProcess>();
 process.once('exit', () => {
   for (const child of living) killGroup(child);

@@ -231,9 +231,16 @@ describe('alerts of a real Prometheus', { ...needsProgram('prometheus'), concurr
     await assertOnly(prometheus, [
       'PlantStoreCommitsFail',
       'PlantStoreFails',
+      'PlantStoreShareExceeded',
       'PlantStoreWritesFail',
       'PlantStoreWritesWait',
     ]);
+  });
+
+  it('an owner sends more requests at once than its share → PlantStoreShareExceeded', async (t) => {
+    const { prometheus, load } = await start(t, { flags: ['--max-in-flight', '8'] });
+    load(FULL);
+    await assertOnly(prometheus, ['PlantStoreShareExceeded']);
   });
 
   it('the disk hangs → PlantStoreWritesHang, and the service is ready', CAN_TRACE, async (t) => {

@@ -318,6 +318,9 @@ function checkUriLimits({ basePath, uriLimit, headerLimit }: Config): void {
     );
 }
 
+/** Settings with a comma-separated list. A repeated flag adds to the list. */
+export const listSettings: readonly Setting[] = ['corsOrigin', 'trustProxy'];
+
 /** Returns the flag and the variable of a setting, for messages: `--admin-port (ADMIN_PORT)`. */
 export function namesOf(setting: Setting): string {
   return `${flagOf(setting)} (${variableOf(setting)})`;

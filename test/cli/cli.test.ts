@@ -2,20 +2,22 @@ import assert from 'node:assert/strict';
 import { EventEmitter } from 'node:events';
 import { existsSync } from 'node:fs';
 import { describe, it } from 'node:test';
+import { Command } from 'commander';
 import { listCommands } from '../../build/fact-tables.ts';
 import manifest from '../../package.json' with { type: 'json' };
+import { addSettings } from '../../src/cli/settings/flags.ts';
 import { assertFails, newInstallation, TOGETHER } from '../support/program.ts';
 import { runCommand } from '../support/run-command.ts';
 import { startService } from '../support/service.ts';
 
 /** A command, its required arguments, and words that its help must have. docs.test.ts checks the flags. */
-interface Command {
+interface DocumentedCommand {
   readonly path: readonly string[];
   readonly shows?: readonly string[];
   readonly args: readonly string[];
 }
 
-const commands: readonly Command[] = [
+const commands: readonly DocumentedCommand[] = [
   {
     path: [],
     shows: [
@@ -211,6 +213,25 @@ describe('openapi', TOGETHER, () => {
     const printed: { paths: object } = JSON.parse(stdout);
     assert.deepEqual(Object.keys(printed.paths), ['/plants', '/plants/{id}']);
     assert.equal(existsSync(installation.file), false);
+  });
+});
+
+it('repeated flag → a list is joined, and of others the last one counts', () => {
+  const lists = [
+    '--cors-origin',
+    'https://a.test',
+    '--trust-proxy',
+    '::1',
+    '--cors-origin',
+    'https://b.test',
+  ];
+  const command = addSettings(new Command()).parse([...lists, '--port', '1', '--port', '2'], {
+    from: 'user',
+  });
+  assert.deepEqual(command.opts(), {
+    corsOrigin: 'https://a.test,https://b.test',
+    trustProxy: '::1',
+    port: '2',
   });
 });
 

@@ -5,6 +5,7 @@ import {
   type Flags,
   flagOf,
   helpOf,
+  listSettings,
   loadConfig,
   rangeOf,
   type Setting,
@@ -23,9 +24,14 @@ export function addSettings(command: Command, wanted: readonly Setting[] = setti
   for (const setting of wanted) {
     const { group, placeholder } = helpOf(setting);
     const option = new Option(`${flagOf(setting)} <${placeholder}>`, describe(setting));
+    if (listSettings.includes(setting)) option.argParser(addToList);
     command.addOption(option.helpGroup(`${group}:`));
   }
   return command;
+}
+
+function addToList(text: string, earlier: unknown): string {
+  return typeof earlier === 'string' ? `${earlier},${text}` : text;
 }
 
 function describe(setting: Setting): string {

@@ -216,7 +216,8 @@ describe('openapi', TOGETHER, () => {
   });
 });
 
-it('repeated flag → a list is joined, and of others the last one counts', () => {
+it('repeated flag → a list is joined, unless it is empty, and of others the last one counts', () => {
+  const reset = ['--cors-origin', '*', '--cors-origin', '', '--trust-proxy', '::2', '--trust-proxy', ''];
   const lists = [
     '--cors-origin',
     'https://a.test',
@@ -225,7 +226,7 @@ it('repeated flag → a list is joined, and of others the last one counts', () =
     '--cors-origin',
     'https://b.test',
   ];
-  const command = addSettings(new Command()).parse([...lists, '--port', '1', '--port', '2'], {
+  const command = addSettings(new Command()).parse([...reset, ...lists, '--port', '1', '--port', '2'], {
     from: 'user',
   });
   assert.deepEqual(command.opts(), {

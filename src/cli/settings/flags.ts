@@ -30,14 +30,16 @@ export function addSettings(command: Command, wanted: readonly Setting[] = setti
   return command;
 }
 
+/** Adds to the list of an earlier flag; an empty text resets it. */
 function addToList(text: string, earlier: unknown): string {
-  return typeof earlier === 'string' ? `${earlier},${text}` : text;
+  return typeof earlier === 'string' && earlier !== '' && text !== '' ? `${earlier},${text}` : text;
 }
 
 function describe(setting: Setting): string {
   const fallback = defaultOf(setting);
   const notes = [
     rangeOf(setting),
+    listSettings.includes(setting) ? 'may be repeated' : undefined,
     `variable: ${variableOf(setting)}`,
     fallback === '' ? undefined : `default: ${JSON.stringify(fallback)}`,
   ];

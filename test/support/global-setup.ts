@@ -29,17 +29,17 @@ let stripped: string | undefined;
 /**
  * Starts one PostgreSQL for all test files, unless TEST_DATABASE_URL names a server. All Node processes share
  * a cache of compiled code, which halves the time of each start. The cache is off while coverage is measured,
- * since it makes coverage less exact. npm gets a cache for the run if it cannot write to that of the user.
+ * since it makes coverage less exact; modules without types then save a part of this time. npm gets a cache for the run if it cannot write to that of the user.
  */
 export async function globalSetup(): Promise<void> {
+  if (!existsSync(API_REFERENCE))
+    throw new Error('src/http/api-reference.js.gz is missing: run `npm run dependencies`');
   if (process.execArgv.includes('--experimental-test-coverage')) {
     process.env.NODE_DISABLE_COMPILE_CACHE = '1';
     process.env.NODE_OPTIONS = `${process.env.NODE_OPTIONS ?? ''} ${LOAD_STRIPPED} ${COMPLETE_COVERAGE}`;
     stripped = stripTypes();
     process.env.STRIPPED_TYPES = stripped;
   } else process.env.NODE_COMPILE_CACHE ??= join(ROOT, 'node_modules/.cache/compiled');
-  if (!existsSync(API_REFERENCE))
-    throw new Error('src/http/api-reference.js.gz is missing: run `npm run dependencies`');
   const { npm_config_cache, NPM_CONFIG_CACHE } = process.env;
   if (!canWrite(npm_config_cache ?? NPM_CONFIG_CACHE ?? join(homedir(), '.npm'))) {
     npmCache = mkdtempSync(join(tmpdir(), 'plant-store-npm-'));

@@ -49,7 +49,7 @@ export class ApiError extends Error {
   override readonly name = 'ApiError';
   readonly code: ErrorCode;
   readonly headers: ErrorHeaders;
-  /** For a 50301: `owner` if one owner or address has used up its share of a limit; undefined for a limit of all. */
+  /** For a 50301: `owner` if one owner or address has used up its share of a limit; undefined for a total limit. */
   readonly limit: 'owner' | undefined = undefined;
 
   constructor(code: ErrorCode, message: string, headers: ErrorHeaders = {}) {
@@ -60,8 +60,8 @@ export class ApiError extends Error {
 }
 
 /**
- * The error 50301 for the share that one owner or address has of a limit. Requests of others are still served. So the
- * log and metrics distinguish it from a limit that all have reached together.
+ * The error 50301 for the share that one owner or address has of a limit. Requests of others may still be served, so the log and
+ * metrics distinguish it from a total limit.
  */
 export class ShareExceeded extends ApiError {
   override readonly limit = 'owner';

@@ -43,7 +43,7 @@ declare module 'fastify' {
   interface FastifyRequest {
     /** Trace id of the request. Undefined while tracing is off. */
     traceId: string | undefined;
-    /** Code of the error response; otherwise undefined. */
+    /** Error of the error response; otherwise undefined. */
     apiError: ApiError | undefined;
   }
 }

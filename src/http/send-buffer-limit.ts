@@ -115,7 +115,7 @@ export class SendBufferLimit {
   #tooMuch(memory: number, { owner }: HeldBytes): ApiError {
     const headers = { ...RETRY_SOON, connection: 'close' };
     const remedy = 'that are being sent use too much memory; retry later; for a list, use a smaller `limit`';
-    return this.#used + memory > this.#limit || this.#fitsOwner(memory, owner)
+    return this.#fitsOwner(memory, owner)
       ? new ApiError(50301, `responses ${remedy}`, headers)
       : new ShareExceeded(`responses of this owner ${remedy}`, headers);
   }

@@ -44,6 +44,12 @@ test('memory above the limit → 50301; the memory of a closed response is free'
   assertAllFree(limit);
 });
 
+test('owner at its share, and the total limit reached → the error of the share', () => {
+  const limit = new SendBufferLimit(LIMIT, 0.75);
+  limit.open(openResponse(), 'alice').take(1.4 * HALF);
+  assert.throws(() => limit.open(openResponse(), 'alice').take(HALF), ShareExceeded);
+});
+
 test('owner at its share → waits or gets 50301, and others pass; its first response may be larger', async () => {
   const limit = new SendBufferLimit(LIMIT, 0.75);
   const [first, second, other] = [openResponse(), openResponse(), openResponse()];

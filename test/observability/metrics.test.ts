@@ -160,7 +160,7 @@ for (const engine of engines) {
     await service.close();
   });
 
-  test(`limit of an owner or of all reached → different in metrics and log, on ${engine.name}`, async (t) => {
+  test(`share of an owner or total limit reached → different in metrics and log, on ${engine.name}`, async (t) => {
     const url = await engine.freshUrl(t);
     const service = await startService(t, url, { maxInFlight: '2' });
     const createAs = async (owner: string) => {

@@ -19,10 +19,12 @@ test('owner above three quarters of the limit → 50301 for this owner; a finish
   for (const owner of ['alice', 'bob', 'carol', 'dave', 'erin', 'alice', 'bob']) {
     const started = Array.from({ length: OWNER_LIMIT }, () => begin(owner));
     const headers = { 'retry-after': '1' };
-    await assert.rejects(begin(owner).answered, { code: 50301, message: /of this owner/, headers });
+    const ofShare = { code: 50301, limit: 'owner', message: /of this owner/, headers };
+    await assert.rejects(begin(owner).answered, ofShare);
     const other = begin('other');
     await assert.rejects(begin('newcomer').answered, {
       code: 50301,
+      limit: undefined,
       message: /^too many requests are/,
       headers,
     });

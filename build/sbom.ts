@@ -1,9 +1,9 @@
 import { execFileSync } from 'node:child_process';
 
 /**
- * Prints a bill of materials (CycloneDX) of all that a release contains: the packages in the bundle, Node in the executable, and
- * the package of the script of /docs, without what that bundles. `npm sbom --omit dev` also drops packages that development packages need
- * too (npm/cli#7909), so this removes what npm marks as development.
+ * Prints a bill of materials (CycloneDX) of a release: the packages in the bundle, Node in the executable, and the package of the
+ * script of /docs, without what that bundles. `npm sbom --omit dev` also drops packages that development packages need too
+ * (npm/cli#7909), so this removes what npm marks as development.
  */
 
 interface Component {

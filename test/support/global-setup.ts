@@ -29,7 +29,8 @@ let stripped: string | undefined;
 /**
  * Starts one PostgreSQL for all test files, unless TEST_DATABASE_URL names a server. All Node processes share
  * a cache of compiled code, which halves the time of each start. The cache is off while coverage is measured,
- * since it makes coverage less exact; modules without types then save a part of this time. npm gets a cache for the run if it cannot write to that of the user.
+ * since it makes coverage less exact. Modules without types, prepared for the run, then save a part of that time. npm gets a
+ * cache for the run if it cannot write to that of the user.
  */
 export async function globalSetup(): Promise<void> {
   if (!existsSync(API_REFERENCE))

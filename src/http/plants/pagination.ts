@@ -70,8 +70,8 @@ export class PlantPages {
   }
 
   /** Reads the first page, of up to `bytes` bytes of JSON. Resolves to `[]` if no plant fits, or if there is none. */
-  async first(bytes: number): Promise<string> {
-    return this.ended ? EMPTY : this.#readPage(bytes, (read) => read());
+  first(bytes: number): Promise<string> {
+    return this.ended ? Promise.resolve(EMPTY) : this.#readPage(bytes, (read) => read());
   }
 
   /**

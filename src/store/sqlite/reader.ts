@@ -1,6 +1,7 @@
 import { performance } from 'node:perf_hooks';
 import type { StatementSync } from 'node:sqlite';
 import { LRUCache } from 'lru-cache';
+import { INT64_MAX, INT64_MIN } from '../../plant.ts';
 import type { FoundToken } from '../../token.ts';
 import { FIND_ANY_ROW, FOUND_TOKEN_COLUMNS, toFoundToken } from '../rows.ts';
 import type { IdRange, PageLimit, PlantPage } from '../store.ts';
@@ -78,7 +79,7 @@ export async function openReader(file: string, onlyTokens = false) {
     noteCommit: requireCheck,
     listPlants(owner: string, range: IdRange, limit: PageLimit): PlantPage {
       dropOutdatedPages();
-      const key = `${range.from} ${range.to} ${limit.plants} ${limit.bytes} ${owner}`;
+      const key = `${keyOf(range)} ${limit.plants} ${limit.bytes} ${owner}`;
       const known = pages.get(key);
       if (known !== undefined) return known;
       const read = listPlants(owner, range, limit);
@@ -95,6 +96,11 @@ export async function openReader(file: string, onlyTokens = false) {
     },
     close: () => closeStore(db, files),
   };
+}
+
+/** Returns a range as text. That of all ids has a name: to render two int64 values would take as long as the lookup. */
+function keyOf({ from, to }: IdRange): string {
+  return from === INT64_MIN && to === INT64_MAX ? 'all' : `${from} ${to}`;
 }
 
 function readToken(statement: StatementSync, key: string | Uint8Array): FoundToken | undefined {

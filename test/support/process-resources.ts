@@ -60,6 +60,9 @@ export function needOpenFiles(connections: number): void {
 }
 
 const LISTENING = '0A';
+const KEEP_ALIVE_TIMER = '02';
+/** The unit of times in /proc (USER_HZ). */
+const MS_PER_CLOCK_TICK = 10;
 
 /** Counts the open TCP connections to a local port (proc_pid_net(5)). Linux only. */
 export async function openConnections(port: number): Promise<number> {
@@ -70,6 +73,18 @@ export async function openConnections(port: number): Promise<number> {
     // Skips closed sockets, which have no inode, although the kernel may still be sending their data.
     return local.endsWith(end) && state !== LISTENING && inode !== '0';
   }).length;
+}
+
+/**
+ * Returns the milliseconds until the kernel asks the other end of the TCP connection from a local port whether it is still
+ * there (proc_pid_net(5)). Undefined if it never asks. Linux only.
+ */
+export async function keepAliveDueMs(port: number): Promise<number | undefined> {
+  const lines = (await readFile('/proc/net/tcp', 'utf8')).split('\n');
+  const end = `:${port.toString(16).toUpperCase().padStart(4, '0')}`;
+  const fields = lines.map((line) => line.trim().split(/\s+/)).find(([, local]) => local?.endsWith(end));
+  const [timer, due = ''] = fields?.[5]?.split(':') ?? [];
+  return timer === KEEP_ALIVE_TIMER ? Number.parseInt(due, 16) * MS_PER_CLOCK_TICK : undefined;
 }
 
 export function inMebibytes(bytes: number): string {

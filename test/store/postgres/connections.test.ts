@@ -14,6 +14,7 @@ import { inTransaction } from '../../../src/store/postgres/transaction.ts';
 import { NothingStored, StoreUnavailable, type TimelineRegression } from '../../../src/store/store.ts';
 import { execute, freshFolder, postgres } from '../../support/engines.ts';
 import { PATIENCE_MS, until } from '../../support/patience.ts';
+import { keepAliveDueMs } from '../../support/process-resources.ts';
 import { listenOnFreePort } from '../../support/servers/free-port.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
 
@@ -516,6 +517,14 @@ test('the database has other defaults → each session has the settings of the s
     tcp_keepalives_interval: '5',
     tcp_keepalives_count: '3',
   });
+});
+
+test('a connection is silent for 10 s → the kernel asks whether the server is still there', async (t) => {
+  const connections = new Connections(await postgres.freshUrl(t), patient);
+  t.after(() => connections.close());
+  const [row] = await connections.query({ text: 'SELECT inet_client_port() AS port' });
+  const due = await keepAliveDueMs(Number(row?.port));
+  assert.ok(due !== undefined && due <= 10_000, `due in ${due} ms`);
 });
 
 test('a server has no setting array_nulls, as CockroachDB → sessions open', async (t) => {

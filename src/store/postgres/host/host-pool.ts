@@ -28,6 +28,13 @@ const GROWTH_PAUSE_MS = 1_000;
  */
 const LATE_MS = 250;
 
+/**
+ * Milliseconds of silence on a connection after which the kernel asks ten times, once a second, whether the server is still
+ * there. Then it ends the connection. Otherwise a command would notice a silent network only at the end of its statement's
+ * time, and the pool a lost idle connection only when a request takes it.
+ */
+const KEEP_ALIVE_AFTER_MS = 10_000;
+
 interface PoolReports {
   readonly timelines: Timelines;
   readonly onWarning: (text: string) => void;
@@ -75,6 +82,7 @@ export class HostPool extends pg.Pool {
       max: options.poolSize,
       connectionTimeoutMillis: connectTimeoutMs,
       keepAlive: true,
+      keepAliveInitialDelayMillis: KEEP_ALIVE_AFTER_MS,
       application_name: options.ofCommand === true ? `${SERVICE_NAME}-command` : SERVICE_NAME,
       pipeline: true,
       verify: (client, done) => {

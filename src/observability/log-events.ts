@@ -46,6 +46,7 @@ export const logEvents = {
   'checkpoints succeed again': ['info', 'failures'],
   'this PostgreSQL primary has a lower timeline than an earlier one: acknowledged writes may be lost; use the server with the highest timeline':
     ['error', 'timeline', 'highest'],
+  'PostgreSQL may lose writes, or cannot fail over; correct its setup': ['warn', 'fault'],
   'PostgreSQL warns; act on its message': ['warn', 'warning', 'warnings'],
   'PostgreSQL rejects further connections, so requests wait for the open ones; fix the problem': [
     'warn',

@@ -25,6 +25,7 @@ interface StoreLog
       | 'onLogLeft'
       | 'keyDeletion'
       | 'onTimelineRegression'
+      | 'onSetupFault'
       | 'onDatabaseWarning'
       | 'onLoginRejected'
     >
@@ -92,6 +93,8 @@ export function logStore(log: EventLog, now: () => number): StoreLog {
         'this PostgreSQL primary has a lower timeline than an earlier one: acknowledged writes may be lost; use the server with the highest timeline',
         { timeline, highest },
       ),
+    onSetupFault: (fault) =>
+      log.event('PostgreSQL may lose writes, or cannot fail over; correct its setup', { fault }),
     onDatabaseWarning: (warning) => databaseWarnings.report(warning, 1),
     onLoginRejected: (reason) => rejectedLogins.report(reason, 1),
     close: () => {

@@ -294,6 +294,11 @@ export interface StoreOptions extends MigrationOptions {
    * before. Acknowledged writes may be lost.
    */
   readonly onTimelineRegression?: (regression: TimelineRegression) => void;
+  /**
+   * Called soon after the opening, once for each fault in the setup of PostgreSQL by which acknowledged writes may be lost, or
+   * a failover may fail.
+   */
+  readonly onSetupFault?: (fault: string) => void;
   /** Called with the text of each warning of PostgreSQL about a statement that had its effect. */
   readonly onDatabaseWarning?: (message: string) => void;
   /** Called with the reason of each login that PostgreSQL rejects while other connections work. */

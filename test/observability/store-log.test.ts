@@ -4,6 +4,7 @@ import { logTo } from '../../src/observability/log.ts';
 import { logStore } from '../../src/observability/store-log.ts';
 import { engines, execute, postgres } from '../support/engines.ts';
 import { holdWrites } from '../support/faults/hold-writes.ts';
+import { until } from '../support/patience.ts';
 import { bearer, startService } from '../support/service.ts';
 
 test('task keeps failing → logged immediately, then once a minute, and after its recovery', () => {
@@ -95,6 +96,16 @@ test('PostgreSQL rejects logins and warns in the same minute → a line for each
       [40, 'wrong password', 1],
     ],
   );
+});
+
+test('a service on PostgreSQL without fsync → logged at its start', async (t) => {
+  const service = await startService(t, await postgres.freshUrl(t));
+  const found = (): string[] =>
+    service.logLines.filter((line) => line.includes('PostgreSQL may lose writes'));
+  await until(() => found().length === 1);
+  const { level, fault }: Record<string, unknown> = JSON.parse(found().join(''));
+  assert.equal(level, 40);
+  assert.match(String(fault), /^fsync and full_page_writes off: /);
 });
 
 test('PostgreSQL warns at each write, and the service stops → the number of all warnings is logged', async (t) => {

@@ -24,6 +24,7 @@ import {
   noConnectionToAny,
   textOf,
 } from './errors.ts';
+import { findHostFaults, type Host } from './host/host-faults.ts';
 import { HostPool, type PooledClient } from './host/host-pool.ts';
 import { rowsOfPrimary, withRole } from './host/primary-check.ts';
 import { type Client, type Timelines, watchTimelines } from './host/sessions.ts';
@@ -38,9 +39,10 @@ const REPLACED_AFTER_MS = 1_000;
  */
 export class Connections {
   readonly #pools: readonly HostPool[];
-  readonly #places: readonly string[];
+  readonly #hosts: readonly Host[];
   readonly #options: ConnectionOptions;
   readonly #timelines: Timelines;
+  readonly #closed = Promise.withResolvers<undefined>();
   #current = 0;
 
   /** Throws StoreNotOpened if the URL is invalid. */
@@ -55,10 +57,9 @@ export class Connections {
   ) {
     this.#options = options;
     this.#timelines = watchTimelines(onTimelineRegression);
-    const hosts = splitHosts(url);
-    this.#places = hosts.map(({ place }) => place);
+    this.#hosts = splitHosts(url);
     const reports = { timelines: this.#timelines, onWarning: onDatabaseWarning, onLoginRejected };
-    this.#pools = hosts.map((host) => new HostPool(host.url, options, hosts.length, reports));
+    this.#pools = this.#hosts.map((host) => new HostPool(host.url, options, this.#hosts.length, reports));
   }
 
   /** Runs one statement that writes. Needs no role check: a standby rejects writes. Use `read` for one that does not. */
@@ -119,11 +120,18 @@ export class Connections {
     };
   }
 
+  /** Resolves to a text for each host, except the current one, that is no standby which could become the primary. */
+  findHostFaults(): Promise<readonly string[]> {
+    const primary = this.#hosts[this.#current]?.place ?? '';
+    return findHostFaults(this.#hosts, primary, this.#options, this.#closed.promise);
+  }
+
   timelineRegressions(): number {
     return this.#timelines.regressions();
   }
 
   async close(): Promise<void> {
+    this.#closed.resolve(undefined);
     await Promise.all(this.#pools.map((pool) => pool.close()));
   }
 
@@ -146,7 +154,8 @@ export class Connections {
         if (isBusy) break;
       }
     }
-    throw noConnectionToAny(this.#places, failures);
+    const places = this.#hosts.map(({ place }) => place);
+    throw noConnectionToAny(places, failures);
   }
 
   /**
@@ -194,7 +203,7 @@ export class Connections {
 }
 
 /** Splits a database URL into one URL for each host: `postgres://user@a:5432,b:5433/db` has two hosts. */
-function splitHosts(url: string): { readonly place: string; readonly url: string }[] {
+function splitHosts(url: string): Host[] {
   const match = /^(postgres(?:ql)?:\/\/)(?:([^/?]*)@)?([^/?]*)(.*)$/.exec(url);
   if (match === null)
     throw new StoreNotOpened('the database URL must be postgres://USER:PASSWORD@HOST:PORT/DATABASE');

@@ -10,6 +10,7 @@ import { deleteExpiredKeys } from './expired-keys.ts';
 import { migratePostgres } from './migrate.ts';
 import { createPageReader, readLargePlant } from './pages.ts';
 import { retryConflicts } from './retry-conflicts.ts';
+import { durabilityFaults, FIND_DURABILITY_FAULTS } from './schema/durability.ts';
 import { MISSING_KEYS, withoutKeys } from './schema/missing-keys.ts';
 import { NOW_MS, type Statement } from './statements.ts';
 import { createTokenLookup, findTokenById } from './token-lookup.ts';
@@ -43,7 +44,7 @@ const FIND_TABLE_FAULTS: Statement = {
  */
 export async function openPostgres(
   url: string,
-  { connections: options, keyDeletion, onCreated = () => undefined, ...reports }: StoreOptions,
+  { connections: options, keyDeletion, onCreated = () => undefined, onSetupFault, ...reports }: StoreOptions,
 ): Promise<Engine> {
   if (isNewStore(await migratePostgres(url, reports))) onCreated();
   const connections = new Connections(url, options, reports);
@@ -65,6 +66,8 @@ export async function openPostgres(
   // Deletes expired keys at the start. This also shows whether the server rejects a statement that changes rows
   // of more than one owner.
   keyExpiry?.runNow();
+
+  if (onSetupFault !== undefined) void reportSetupFaults(connections, onSetupFault);
 
   return {
     commit: createCommit(connections, options, togetherOrPerOwner),
@@ -101,4 +104,15 @@ export async function openPostgres(
       await connections.close();
     },
   };
+}
+
+/** Reports what may lose acknowledged writes, or prevents a failover. No request waits for it. */
+async function reportSetupFaults(connections: Connections, report: (fault: string) => void): Promise<void> {
+  try {
+    const [row] = await connections.read(FIND_DURABILITY_FAULTS);
+    for (const fault of durabilityFaults(row)) report(fault);
+    for (const fault of await connections.findHostFaults()) report(fault);
+  } catch {
+    // The store is closed or not available, which other errors show, or the server does not know the query.
+  }
 }

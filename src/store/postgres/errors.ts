@@ -229,8 +229,11 @@ const REMEDIES: Readonly<Record<string, string>> = {
   ENOTFOUND: 'there is no such host; correct the database URL',
 };
 
-// Rewords the errors for a missing password and user, which pg and the server report as errors of the protocol.
-function reasonOf(error: unknown): string {
+/**
+ * Returns why a connection failed. Rewords the errors for a missing password and user, which pg and the server report as
+ * errors of the protocol.
+ */
+export function reasonOf(error: unknown): string {
   const reason = messageOf(error);
   if (/client password must be a/.test(reason))
     return 'the server asks for a password, and the database URL has none';

@@ -3,7 +3,8 @@ import type { Duplex } from 'node:stream';
 import pg from 'pg';
 import { messageOf } from '../../../thrown-errors.ts';
 import type { Row } from '../../rows.ts';
-import { type ConnectionOptions, StoreUnavailable, type TimelineRegression } from '../../store.ts';
+import type { ConnectionOptions, TimelineRegression } from '../../store.ts';
+import { NotPrimary } from '../errors.ts';
 
 /**
  * Milliseconds to wait for an answer after the server's statement timeout. Then the client closes the
@@ -235,7 +236,7 @@ export async function prepareSession(
   // one host: the primary can still list plants.
   const [role] = rows;
   if (role?.standby === 'on' || (hosts > 1 && role?.read_only !== 'off'))
-    throw new StoreUnavailable(
+    throw new NotPrimary(
       role?.standby === 'off'
         ? 'the host is read-only: default_transaction_read_only is on'
         : 'the host is not the primary',
@@ -247,7 +248,7 @@ export async function prepareSession(
  * Query for the timeline number of a primary, as eight hexadecimal digits. The number grows at each failover.
  * Returns NULL on a standby. Fails on servers that are compatible with PostgreSQL but have no timelines.
  */
-const FIND_TIMELINE = `SELECT CASE WHEN current_setting('in_hot_standby', true) = 'off'
+export const FIND_TIMELINE = `SELECT CASE WHEN current_setting('in_hot_standby', true) = 'off'
                                           THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline`;
 
 /**

@@ -158,7 +158,7 @@ export async function markAsServed(url: string): Promise<ServiceLock | undefined
 export async function isStoreOnNetwork(url: string): Promise<boolean> {
   const file = sqliteFile(url);
   if (file === undefined) return false;
-  const { isOnNetwork } = await import('./sqlite/files/network-mount.ts');
+  const { isOnNetwork } = await import('./sqlite/files/mount.ts');
   return isOnNetwork(file);
 }
 

@@ -17,7 +17,7 @@ import { logStore } from './observability/store-log.ts';
 import type { Tracing } from './observability/tracing.ts';
 import { version } from './packaged-files.ts';
 import { within } from './running-time.ts';
-import { isEmbedded, isStoreOnNetwork, markAsServed, openStore } from './store/open-engine.ts';
+import { isEmbedded, markAsServed, openStore, riskyMountOfStore } from './store/open-engine.ts';
 import type { Store } from './store/store.ts';
 
 /**
@@ -133,7 +133,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   const lock = await markAsServed(config.databaseUrl);
   const setup = {
     isShared: lock?.isShared ?? false,
-    isOnNetwork: await isStoreOnNetwork(config.databaseUrl),
+    mount: await riskyMountOfStore(config.databaseUrl),
   };
 
   async function close(how?: 'gracefully'): Promise<void> {
@@ -175,18 +175,24 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   }
 }
 
+const MOUNT_WARNINGS = {
+  network:
+    'the SQLite file is on a network file system, where its locks do not work; move it to a local disk, or use PostgreSQL',
+  memory:
+    'the SQLite file is on a file system in memory, which a restart of the machine empties; move it to a disk',
+} as const;
+
 /** Warns about a setup that is allowed, but probably a mistake. */
 function warnOfSetup(
   config: Config,
   log: EventLog,
   { app, admin }: Wired,
-  { isShared, isOnNetwork }: { readonly isShared: boolean; readonly isOnNetwork: boolean },
+  {
+    isShared,
+    mount,
+  }: { readonly isShared: boolean; readonly mount: keyof typeof MOUNT_WARNINGS | undefined },
 ): void {
-  if (isOnNetwork)
-    log.event(
-      'the SQLite file is on a network file system, where its locks do not work; move it to a local disk, or use PostgreSQL',
-      { store: displayUrl(config.databaseUrl) },
-    );
+  if (mount !== undefined) log.event(MOUNT_WARNINGS[mount], { store: displayUrl(config.databaseUrl) });
   if (isShared)
     log.event(
       'another service uses the same SQLite file; stop one of them, or move to PostgreSQL to run several',

@@ -69,6 +69,8 @@ export const logEvents = {
   ],
   'the SQLite file is on a network file system, where its locks do not work; move it to a local disk, or use PostgreSQL':
     ['warn', 'store'],
+  'the SQLite file is on a file system in memory, which a restart of the machine empties; move it to a disk':
+    ['warn', 'store'],
   'the process may not open as many files as --max-connections needs; raise ulimit -n, or LimitNOFILE of its unit':
     ['warn', 'maxFiles', 'maxConnections'],
   'plain HTTP on a non-loopback address; use TLS or a proxy with TLS': ['warn', 'host'],

@@ -4,6 +4,7 @@ import { codeOf } from '../thrown-errors.ts';
 import { type Bulk, StoreNotEmpty } from './bulk-store.ts';
 import { watchEventLoop } from './event-loop-load.ts';
 import { createGroupCommit } from './group-commit.ts';
+import type { RiskyMount } from './sqlite/files/mount.ts';
 import type { ServiceLock } from './sqlite/files/service-lock.ts';
 import {
   type CommitResult,
@@ -154,12 +155,12 @@ export async function markAsServed(url: string): Promise<ServiceLock | undefined
   return lockForService(file);
 }
 
-/** Resolves to true if an embedded store is on a file system of another machine, as far as that is known. */
-export async function isStoreOnNetwork(url: string): Promise<boolean> {
+/** Resolves to the risk of the file system of an embedded store, as far as it is known. */
+export async function riskyMountOfStore(url: string): Promise<RiskyMount | undefined> {
   const file = sqliteFile(url);
-  if (file === undefined) return false;
-  const { isOnNetwork } = await import('./sqlite/files/mount.ts');
-  return isOnNetwork(file);
+  if (file === undefined) return undefined;
+  const { riskyMountOf } = await import('./sqlite/files/mount.ts');
+  return riskyMountOf(file);
 }
 
 export function isEmbedded(url: string): boolean {

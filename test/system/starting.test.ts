@@ -1,7 +1,7 @@
 // cspell:words statfs
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
-import { mkdir, readdir, readFile, writeFile } from 'node:fs/promises';
+import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -300,6 +300,19 @@ it('store on a network file system → a warning', NEEDS_POKE, async (t) => {
   await service.logged(({ msg }) => /^the SQLite file is on a network file system/.test(String(msg)));
   assert.equal((await service.stop()).code, 0);
 });
+
+it(
+  'store on a file system in memory → a warning',
+  needs('Linux', process.platform === 'linux'),
+  async (t) => {
+    const folder = await mkdtemp('/dev/shm/plant-store-');
+    t.after(() => rm(folder, { recursive: true }));
+    const installation = await newInstallation(t);
+    const service = await installation.serve({ flags: ['--database-url', `sqlite:${folder}/plants.db`] });
+    await service.logged(({ msg }) => /^the SQLite file is on a file system in memory/.test(String(msg)));
+    assert.equal((await service.stop()).code, 0);
+  },
+);
 
 it('wiring of the service fails → the store is closed', async () => {
   const file = join(await freshFolder(), 'plants.db');

@@ -120,6 +120,11 @@ export class Connections {
     };
   }
 
+  /** Number of hosts of the URL. */
+  get hosts(): number {
+    return this.#hosts.length;
+  }
+
   /** Resolves to a text for each host, except the current one, that is no standby which could become the primary. */
   findHostFaults(): Promise<readonly string[]> {
     const primary = this.#hosts[this.#current]?.place ?? '';

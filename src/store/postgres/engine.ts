@@ -110,7 +110,7 @@ export async function openPostgres(
 async function reportSetupFaults(connections: Connections, report: (fault: string) => void): Promise<void> {
   try {
     const [row] = await connections.read(FIND_DURABILITY_FAULTS);
-    for (const fault of durabilityFaults(row)) report(fault);
+    for (const fault of durabilityFaults(row, connections.hosts)) report(fault);
     for (const fault of await connections.findHostFaults()) report(fault);
   } catch {
     // The store is closed or not available, which other errors show, or the server does not know the query.

@@ -11,6 +11,9 @@ import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
 const OFF =
   'fsync and full_page_writes off: a crash of the server may lose acknowledged writes, unless its storage prevents that; set it to on';
 
+const ASYNCHRONOUS =
+  'no synchronous standby: a failover may lose acknowledged writes; set synchronous_standby_names';
+
 /** Opens the store. The array gets the faults that are reported. */
 async function openReporting(t: TestContext, url: string): Promise<readonly string[]> {
   const faults: string[] = [];
@@ -45,7 +48,7 @@ test('settings and tables that a crash may empty → each is reported', async (t
 });
 
 test('a standby is no fault, a host without a server is', async (t) => {
-  const { primary, standby } = await startPair(t, { settings: [] });
+  const { primary, standby } = await startPair(t, { settings: ["synchronous_standby_names = 'standby'"] });
   const nowhere = `127.0.0.1:${await freePort()}`;
   const faults = await openReporting(t, withHosts(primary.url(), `127.0.0.1:${standby.port}`, nowhere));
   await until(() => faults.length > 0);
@@ -57,16 +60,17 @@ test('a standby is no fault, a host without a server is', async (t) => {
   );
 });
 
-test('a second host accepts writes → reported', async (t) => {
+test('no synchronous standby, and a second host that accepts writes → reported', async (t) => {
   const url = await postgres.freshUrl(t);
   const { host, port } = new URL(url);
   const second = await startTcpProxy(t, Number(port));
   const faults = await openReporting(t, withHosts(url, `127.0.0.1:${second.port}`));
-  await until(() => faults.length === 2);
-  assert.equal(
-    faults[1],
+  await until(() => faults.length === 3);
+  assert.deepEqual(faults, [
+    OFF,
+    ASYNCHRONOUS,
     `${host} and 127.0.0.1:${second.port} both accept writes, but must be a primary and its standby; correct the database URL`,
-  );
+  ]);
 });
 
 test('the store closes while a host does not answer → nothing is reported of it', async (t) => {
@@ -83,5 +87,5 @@ test('the store closes while a host does not answer → nothing is reported of i
   await held;
   await store.close();
   await until(async () => (await openConnections(silent.port)) === 0);
-  assert.deepEqual(faults, [OFF]);
+  assert.deepEqual(faults, [OFF, ASYNCHRONOUS]);
 });

@@ -7,6 +7,7 @@ import type { Store } from '../store/store.ts';
 import type { Scope } from '../token.ts';
 import { addApiReference } from './api-reference.ts';
 import { type Authentication, createAuthentication, type VerifyJwt } from './auth/authentication.ts';
+import { watchExpiringTokens } from './auth/expiring-tokens.ts';
 import { createLastUse } from './auth/last-use.ts';
 import { createRejectedTokens, limitRequests } from './auth/rate-limit.ts';
 import type { BatchedResponse } from './batched-response.ts';
@@ -129,6 +130,13 @@ export function createApp(options: AppOptions): FastifyInstance {
   };
   // Tokens that wait for keys of the identity provider take no slots of lookups.
   const keyWaits = createConcurrencyLimit(limits.maxInFlight, () => undefined);
+  const recordLastUse = createLastUse({
+    store,
+    audit,
+    onUseNotRecorded: (err) => log.event('the last use of a token was not recorded', { err }),
+  });
+  const expiringTokens = watchExpiringTokens(audit);
+  metrics.watchExpiringTokens(() => expiringTokens.count(now()));
   const authentication = createAuthentication({
     findToken: (digest, group) =>
       tokenLimits[group.kind].lookups.run(group.key, () => store.findToken(digest)),
@@ -145,11 +153,10 @@ export function createApp(options: AppOptions): FastifyInstance {
     onLookup: metrics.tokenLookedUp,
     audit,
     rejectedTokens: createRejectedTokens(limits.refusedTokenLimit, options.monotonicNow),
-    recordUse: createLastUse({
-      store,
-      audit,
-      onUseNotRecorded: (err) => log.event('the last use of a token was not recorded', { err }),
-    }),
+    recordUse: (token, at, sourceOf) => {
+      expiringTokens.note(token, at);
+      return recordLastUse(token, at, sourceOf);
+    },
   });
   app.register(async (scope) => addRoutes(scope, authentication, concurrencyLimits, options), {
     prefix: basePath,

@@ -33,6 +33,7 @@ export interface Audit {
   tokenCreated(token: Token, outcome?: WriteOutcome): void;
   tokenRevoked(id: string, outcome?: WriteOutcome): void;
   tokenFirstUsed(token: Pick<Token, 'id' | 'owner'>, source: AuditSource): void;
+  tokenExpiresSoon(token: Pick<Token, 'id' | 'owner'> & { readonly expiresAt: number }): void;
   /** Logs a rejected token, which is invalid or lacks the scope. `token` holds its id and owner, if known. */
   tokenRejected(
     reason: RejectionReason,
@@ -92,6 +93,11 @@ export function createAudit(log: EventLog): Audit {
     tokenFirstUsed: ({ id, owner }, { requestId, address }) => {
       const fields = { audit: 'tokenFirstUsed', token: id, owner, address, requestId };
       log.event('a token was used for the first time', fields);
+    },
+    tokenExpiresSoon: ({ id, owner, expiresAt }) => {
+      const expires = new Date(expiresAt).toISOString();
+      const fields = { audit: 'tokenExpiresSoon', token: id, owner, expires };
+      log.event('a token in use expires within a week; create another one for its owner', fields);
     },
     tokenRejected: (reason, { id, owner }, { requestId, address, network }) => {
       if (!mayLog(reason, id ?? owner ?? network)) return;

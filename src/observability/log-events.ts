@@ -112,6 +112,13 @@ export const logEvents = {
   'a token was revoked': ['info', 'audit', 'token'],
   'a token may have been revoked': ['warn', 'audit', 'token'],
   'a token was used for the first time': ['info', 'audit', 'token', 'owner', 'address', 'requestId'],
+  'a token in use expires within a week; create another one for its owner': [
+    'warn',
+    'audit',
+    'token',
+    'owner',
+    'expires',
+  ],
   'a token was rejected': ['warn', 'audit', 'reason', 'token', 'owner', 'address', 'requestId'],
   'some rejected tokens were not logged, to limit the log': ['warn', 'audit', 'more'],
 } as const satisfies Readonly<Record<string, readonly [Level, ...string[]]>>;

@@ -20,6 +20,8 @@ export interface Metrics {
   listed(bytes: number): void;
   /** Counts a token lookup, in the cache or in the store. */
   tokenLookedUp(wasCached: boolean): void;
+  /** Exposes the number of tokens in use that expire soon. Calls `count` at each scrape. */
+  watchExpiringTokens(count: () => number): void;
   /** Records an ended batch of writes and its duration. */
   committed(writes: number, seconds: number, result: CommitResult): void;
   /** Exposes the keys of the identity provider. Returns functions to call after each read of them. */
@@ -75,6 +77,13 @@ export function createMetrics({
     ...createHttpMetrics(operationIds, registers),
     ...createTokenMetrics(registers),
     ...createCommitMetrics(registers, monotonicNow),
+    watchExpiringTokens: (count) =>
+      gauge(
+        'plant_store_expiring_tokens',
+        'Tokens that this process served in the last day and that expire within a week.',
+        count,
+        registers,
+      ),
     watchKeys: () => watchKeys(registers, monotonicNow),
     watchStore: (load) => watchLoad(load, registers),
     watchConnections: (connections) => watchConnections(connections, registers),

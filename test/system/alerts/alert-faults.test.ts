@@ -307,6 +307,15 @@ describe('alerts of a real Prometheus', { ...needsProgram('prometheus'), concurr
     await assertOnly(prometheus, ['PlantStoreCertificateExpires']);
   });
 
+  it('a client uses a token that expires in five days → PlantStoreTokensExpire', async (t) => {
+    const { prometheus, databaseUrl, load } = await start(t);
+    const db = new DatabaseSync(databaseUrl.replace(/^sqlite:/, ''));
+    db.exec('UPDATE tokens SET created_at = created_at - 7344000000, expires_at = expires_at - 7344000000');
+    db.close();
+    load();
+    await assertOnly(prometheus, ['PlantStoreTokensExpire']);
+  });
+
   it('the log is not read → PlantStoreLogLinesDropped', async (t) => {
     const { prometheus, load } = await start(t, {
       // Passes the first line on, which names the ports.

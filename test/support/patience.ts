@@ -12,14 +12,15 @@ export const PATIENT_CONNECTIONS = {
   databaseStatementTimeout: String(PATIENCE_MS),
 };
 
-/** Polls a condition that no event reports. Rejects with the last state after {@link PATIENCE_MS}. */
+/** Polls a condition that no event reports. Rejects with the last state after `maxMs`. */
 export async function until(
   condition: () => boolean | Promise<boolean>,
   describe: () => string = () => condition.toString(),
+  maxMs = PATIENCE_MS,
 ): Promise<void> {
-  const deadline = performance.now() + PATIENCE_MS;
+  const deadline = performance.now() + maxMs;
   while (!(await condition())) {
-    if (performance.now() > deadline) throw new Error(`not within ${PATIENCE_MS} ms: ${describe()}`);
+    if (performance.now() > deadline) throw new Error(`not within ${maxMs} ms: ${describe()}`);
     await setTimeout(10);
   }
 }

@@ -8,7 +8,7 @@ import { setTimeout } from 'node:timers/promises';
 import { stringify } from 'yaml';
 import { listOf, mapOf, readYaml, textOf, type YamlMap } from '../deploy-files.ts';
 import { freshFolder } from '../engines.ts';
-import { until } from '../patience.ts';
+import { PATIENCE_MS, until } from '../patience.ts';
 import { freePort } from './free-port.ts';
 
 /**
@@ -97,6 +97,7 @@ export async function startPrometheus(t: Pick<TestContext, 'after'>, adminUrl: s
         return alerts.every((name) => last.includes(name));
       },
       () => `only ${last.join(', ')} fired, not all of ${alerts.join(', ')}`,
+      FIRING_MS,
     );
   }
 
@@ -111,6 +112,9 @@ export async function startPrometheus(t: Pick<TestContext, 'after'>, adminUrl: s
 
   return { fired, fires, scrapes };
 }
+
+/** An alert fires only after several scrapes in a row, which a busy machine may delay or spread. */
+const FIRING_MS = 3 * PATIENCE_MS;
 
 interface Sample {
   readonly metric: Readonly<Record<string, string>>;

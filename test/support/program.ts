@@ -16,6 +16,11 @@ export interface Lifetime {
 /** A parsed line of the log. */
 export type LogLine = Readonly<Record<string, unknown>>;
 
+/** True for the warning of a start whose store is in memory, as a folder for temporary files is on some machines. */
+export function isInMemory({ msg }: LogLine): boolean {
+  return String(msg).startsWith('the SQLite file is on a file system in memory');
+}
+
 /** A running process of the program `plant-store`. */
 export interface Program {
   readonly pid: number;

@@ -24,7 +24,7 @@ import {
   noConnectionToAny,
   textOf,
 } from './errors.ts';
-import { findHostFaults, type Host } from './host/host-faults.ts';
+import { FIND_IDENTITY, findHostFaults, type Host } from './host/host-faults.ts';
 import { HostPool, type PooledClient } from './host/host-pool.ts';
 import { rowsOfPrimary, withRole } from './host/primary-check.ts';
 import { type Client, type Timelines, watchTimelines } from './host/sessions.ts';
@@ -42,7 +42,7 @@ export class Connections {
   readonly #hosts: readonly Host[];
   readonly #options: ConnectionOptions;
   readonly #timelines: Timelines;
-  readonly #closed = Promise.withResolvers<undefined>();
+  readonly #closed = Promise.withResolvers<'closed'>();
   #current = 0;
 
   /** Throws StoreNotOpened if the URL is invalid. */
@@ -125,10 +125,11 @@ export class Connections {
     return this.#hosts.length;
   }
 
-  /** Resolves to a text for each host, except the current one, that is no standby which could become the primary. */
-  findHostFaults(): Promise<readonly string[]> {
+  /** Resolves to a text for each host, except the current one, that is no standby. */
+  async findHostFaults(): Promise<readonly string[]> {
     const primary = this.#hosts[this.#current]?.place ?? '';
-    return findHostFaults(this.#hosts, primary, this.#options, this.#closed.promise);
+    const [identity] = await this.read(FIND_IDENTITY).catch(() => []);
+    return findHostFaults(this.#hosts, primary, identity, this.#options, this.#closed.promise);
   }
 
   timelineRegressions(): number {
@@ -136,7 +137,7 @@ export class Connections {
   }
 
   async close(): Promise<void> {
-    this.#closed.resolve(undefined);
+    this.#closed.resolve('closed');
     await Promise.all(this.#pools.map((pool) => pool.close()));
   }
 

@@ -108,11 +108,8 @@ export async function openPostgres(
 
 /** Reports what may lose acknowledged writes, or prevents a failover. No request waits for it. */
 async function reportSetupFaults(connections: Connections, report: (fault: string) => void): Promise<void> {
-  try {
-    const [row] = await connections.read(FIND_DURABILITY_FAULTS);
-    for (const fault of durabilityFaults(row, connections.hosts)) report(fault);
-    for (const fault of await connections.findHostFaults()) report(fault);
-  } catch {
-    // The store is closed or not available, which other errors show, or the server does not know the query.
-  }
+  // If the query fails, the store is closed or not available, which other errors show, or the server does not know it.
+  const [row] = await connections.read(FIND_DURABILITY_FAULTS).catch(() => []);
+  for (const fault of durabilityFaults(row, connections.hosts)) report(fault);
+  for (const fault of await connections.findHostFaults()) report(fault);
 }

@@ -202,6 +202,11 @@ export function isReadOnly(error: unknown): boolean {
   return error instanceof NotPrimary || codeOf(error) === READ_ONLY;
 }
 
+/** True if a host answers that it is a standby, or starts up or shuts down. A standby may accept no connections at all. */
+export function isStandby(error: unknown): boolean {
+  return error instanceof NotPrimary || NOT_PRIMARY_CODES.has(codeOf(error));
+}
+
 /** True if the connection must be closed: it failed, or its host is not the primary. */
 export function mustCloseConnection(error: unknown): boolean {
   return error instanceof StoreUnavailable || NOT_PRIMARY_CODES.has(codeOf(error));

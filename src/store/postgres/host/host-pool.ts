@@ -31,7 +31,7 @@ const LATE_MS = 250;
 /**
  * Milliseconds of silence on a connection after which the kernel asks ten times, once a second, whether the server is still
  * there. Then it ends the connection. Otherwise a command would notice a silent network only at the end of its statement's
- * time, and the pool a lost idle connection only when a request takes it.
+ * time.
  */
 const KEEP_ALIVE_AFTER_MS = 10_000;
 

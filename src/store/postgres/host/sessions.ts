@@ -248,7 +248,7 @@ export async function prepareSession(
  * Query for the timeline number of a primary, as eight hexadecimal digits. The number grows at each failover.
  * Returns NULL on a standby. Fails on servers that are compatible with PostgreSQL but have no timelines.
  */
-export const FIND_TIMELINE = `SELECT CASE WHEN current_setting('in_hot_standby', true) = 'off'
+const FIND_TIMELINE = `SELECT CASE WHEN current_setting('in_hot_standby', true) = 'off'
                                           THEN left(pg_walfile_name(pg_current_wal_lsn()), 8) END AS timeline`;
 
 /**

@@ -138,6 +138,7 @@ function metricRows(): readonly (readonly string[])[] {
   metrics.watchCertificate(() => new Date());
   metrics.watchLog(() => 0);
   metrics.watchKeys();
+  metrics.watchExpiringTokens(() => 0);
   metrics.watchStore(() => {
     throw new Error('no scrape happens here');
   });

@@ -179,7 +179,7 @@ const MOUNT_WARNINGS = {
   network:
     'the SQLite file is on a network file system, where its locks do not work; move it to a local disk, or use PostgreSQL',
   memory:
-    'the SQLite file is on a file system in memory, which a restart of the machine empties; move it to a disk',
+    'the SQLite file is on a file system in memory, which a restart of the machine or container empties; move it to a disk',
 } as const;
 
 /** Warns about a setup that is allowed, but probably a mistake. */

@@ -154,7 +154,7 @@ export function createApp(options: AppOptions): FastifyInstance {
     audit,
     rejectedTokens: createRejectedTokens(limits.refusedTokenLimit, options.monotonicNow),
     recordUse: (token, at, sourceOf) => {
-      expiringTokens.note(token, at);
+      expiringTokens.note(token, at, sourceOf);
       return recordLastUse(token, at, sourceOf);
     },
   });

@@ -33,7 +33,10 @@ export interface Audit {
   tokenCreated(token: Token, outcome?: WriteOutcome): void;
   tokenRevoked(id: string, outcome?: WriteOutcome): void;
   tokenFirstUsed(token: Pick<Token, 'id' | 'owner'>, source: AuditSource): void;
-  tokenExpiresSoon(token: Pick<Token, 'id' | 'owner'> & { readonly expiresAt: number }): void;
+  tokenExpiresSoon(
+    token: Pick<Token, 'id' | 'owner'> & { readonly expiresAt: number },
+    source: AuditSource,
+  ): void;
   /** Logs a rejected token, which is invalid or lacks the scope. `token` holds its id and owner, if known. */
   tokenRejected(
     reason: RejectionReason,
@@ -94,9 +97,9 @@ export function createAudit(log: EventLog): Audit {
       const fields = { audit: 'tokenFirstUsed', token: id, owner, address, requestId };
       log.event('a token was used for the first time', fields);
     },
-    tokenExpiresSoon: ({ id, owner, expiresAt }) => {
+    tokenExpiresSoon: ({ id, owner, expiresAt }, { requestId, address }) => {
       const expires = new Date(expiresAt).toISOString();
-      const fields = { audit: 'tokenExpiresSoon', token: id, owner, expires };
+      const fields = { audit: 'tokenExpiresSoon', token: id, owner, expires, address, requestId };
       log.event('a token in use expires within a week; create another one for its owner', fields);
     },
     tokenRejected: (reason, { id, owner }, { requestId, address, network }) => {

@@ -69,7 +69,7 @@ export const logEvents = {
   ],
   'the SQLite file is on a network file system, where its locks do not work; move it to a local disk, or use PostgreSQL':
     ['warn', 'store'],
-  'the SQLite file is on a file system in memory, which a restart of the machine empties; move it to a disk':
+  'the SQLite file is on a file system in memory, which a restart of the machine or container empties; move it to a disk':
     ['warn', 'store'],
   'the process may not open as many files as --max-connections needs; raise ulimit -n, or LimitNOFILE of its unit':
     ['warn', 'maxFiles', 'maxConnections'],
@@ -118,6 +118,8 @@ export const logEvents = {
     'token',
     'owner',
     'expires',
+    'address',
+    'requestId',
   ],
   'a token was rejected': ['warn', 'audit', 'reason', 'token', 'owner', 'address', 'requestId'],
   'some rejected tokens were not logged, to limit the log': ['warn', 'audit', 'more'],

@@ -20,7 +20,7 @@ export interface Metrics {
   listed(bytes: number): void;
   /** Counts a token lookup, in the cache or in the store. */
   tokenLookedUp(wasCached: boolean): void;
-  /** Exposes the number of tokens in use that expire soon. Calls `count` at each scrape. */
+  /** Exposes the number of tokens in use that expire soon, or have just expired. Calls `count` at each scrape. */
   watchExpiringTokens(count: () => number): void;
   /** Records an ended batch of writes and its duration. */
   committed(writes: number, seconds: number, result: CommitResult): void;
@@ -80,7 +80,7 @@ export function createMetrics({
     watchExpiringTokens: (count) =>
       gauge(
         'plant_store_expiring_tokens',
-        'Tokens that this process served in the last day and that expire within a week.',
+        'Tokens with which this process served requests in the last day, and that expire within a week or have expired since.',
         count,
         registers,
       ),

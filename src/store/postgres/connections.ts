@@ -127,8 +127,8 @@ export class Connections {
 
   /** Resolves to a text for each host, except the current one, that is no standby. */
   async findHostFaults(): Promise<readonly string[]> {
-    const primary = this.#hosts[this.#current]?.place ?? '';
     const [identity] = await this.read(FIND_IDENTITY).catch(() => []);
+    const primary = this.#hosts[this.#current]?.place ?? '';
     return findHostFaults(this.#hosts, primary, identity, this.#options, this.#closed.promise);
   }
 

@@ -1,6 +1,11 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { MIN_LIFETIME_MS, NOTICE_MS } from '../../../src/http/auth/expiring-tokens.ts';
+import {
+  IN_USE_MS,
+  LOG_EVERY_MS,
+  MIN_LIFETIME_MS,
+  NOTICE_MS,
+} from '../../../src/http/auth/expiring-tokens.ts';
 import { engines } from '../../support/engines.ts';
 import { bearer, startService, type TestService } from '../../support/service.ts';
 
@@ -32,14 +37,16 @@ for (const engine of engines) {
 
     clock.now += 1;
     assert.equal(await list(service, token), 200);
-    clock.now += 23 * HOUR_MS;
+    clock.now += LOG_EVERY_MS - 1;
     assert.equal(await list(service, token), 200);
     assert.deepEqual(await noticed(service), { gauge: '1', owners: ['alice'] });
     const [line = ''] = service.logLines.filter((one) => one.includes('tokenExpiresSoon'));
-    const { level, expires }: Record<string, unknown> = JSON.parse(line);
-    assert.deepEqual([level, expires], [40, new Date(expiresAt).toISOString()]);
+    const { level, expires, address }: Record<string, unknown> = JSON.parse(line);
+    assert.deepEqual([level, expires, address], [40, new Date(expiresAt).toISOString(), '127.0.0.1']);
 
-    clock.now += DAY_MS;
+    clock.now += IN_USE_MS - 1;
+    assert.deepEqual(await noticed(service), { gauge: '1', owners: ['alice'] });
+    clock.now += 1;
     assert.deepEqual(await noticed(service), { gauge: '0', owners: ['alice'] }, 'no longer in use');
     assert.equal(await list(service, token), 200);
     assert.deepEqual(await noticed(service), { gauge: '1', owners: ['alice', 'alice'] });
@@ -48,6 +55,12 @@ for (const engine of engines) {
     assert.equal(await list(service, token), 200);
     clock.now += 1;
     assert.equal(await list(service, token), 401);
+    assert.deepEqual(
+      await noticed(service),
+      { gauge: '1', owners: ['alice', 'alice', 'alice'] },
+      'its program fails',
+    );
+    clock.now += IN_USE_MS;
     assert.deepEqual(await noticed(service), { gauge: '0', owners: ['alice', 'alice', 'alice'] });
   });
 
@@ -62,5 +75,17 @@ for (const engine of engines) {
     service.clock.now += MIN_LIFETIME_MS - HOUR_MS;
     for (const token of tokens) assert.equal(await list(service, token), 200);
     assert.deepEqual(await noticed(service), { gauge: '1', owners: ['carol'] });
+  });
+
+  test(`two tokens of an owner → each is noticed; a clock was fast for a while → not counted afterwards, on ${engine.name}`, async (t) => {
+    const service = await startService(t, await engine.freshUrl(t));
+    const { now } = service.clock;
+    const expiresAt = now + 90 * DAY_MS;
+    const tokens = [await service.token('alice', { expiresAt }), await service.token('alice', { expiresAt })];
+    service.clock.now += 85 * DAY_MS;
+    for (const token of tokens) assert.equal(await list(service, token), 200);
+    assert.deepEqual(await noticed(service), { gauge: '2', owners: ['alice', 'alice'] });
+    service.clock.now = now;
+    assert.deepEqual(await noticed(service), { gauge: '0', owners: ['alice', 'alice'] });
   });
 }

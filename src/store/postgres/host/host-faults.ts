@@ -12,8 +12,8 @@ export interface Host {
 }
 
 /**
- * Query for what distinguishes servers that accept writes: two hosts of the URL may be names of one. Fails on a server without
- * timelines: all hosts of CockroachDB accept writes.
+ * Query for what distinguishes servers that accept writes: two hosts of the URL may be names of one. Fails by `log_file` on a
+ * server without timelines: all hosts of CockroachDB accept writes.
  */
 export const FIND_IDENTITY: Statement = {
   text: `SELECT pg_postmaster_start_time()::text AS started, pg_walfile_name(pg_current_wal_lsn()) AS log_file,

@@ -16,9 +16,12 @@ export interface Lifetime {
 /** A parsed line of the log. */
 export type LogLine = Readonly<Record<string, unknown>>;
 
-/** True for the warning of a start whose store is in memory, as a folder for temporary files is on some machines. */
-export function isInMemory({ msg }: LogLine): boolean {
-  return String(msg).startsWith('the SQLite file is on a file system in memory');
+/**
+ * True for a warning about the setup of the tests: folders for temporary files are in memory on some machines, and the shared
+ * PostgreSQL server has no fsync.
+ */
+export function isOfTestSetup({ msg }: LogLine): boolean {
+  return /^(?:the SQLite file is on a file system in memory|PostgreSQL may lose writes)/.test(String(msg));
 }
 
 /** A running process of the program `plant-store`. */

@@ -10,7 +10,7 @@ import { fillStore } from '../long/long-list.ts';
 import { Connection } from '../support/clients/keep-alive-client.ts';
 import { renderRequest } from '../support/clients/raw-http.ts';
 import { until } from '../support/patience.ts';
-import { isInMemory, newInstallation, type Service } from '../support/program.ts';
+import { isOfTestSetup, newInstallation, type Service } from '../support/program.ts';
 import { bearer } from '../support/service.ts';
 
 const PRODUCTION = { NODE_ENV: 'production' };
@@ -149,7 +149,7 @@ describe('client disconnects', () => {
     for (const id of ids) assert.ok(id % 2n === 1n || stored.has(id), `plant ${id} is missing`);
     assert.ok([...stored].every((id) => id < 64n || id === 1_000n));
     assert.deepEqual(
-      service.log.filter((line) => Number(line.level) > 30 && !isInMemory(line)),
+      service.log.filter((line) => Number(line.level) > 30 && !isOfTestSetup(line)),
       [],
     );
   });

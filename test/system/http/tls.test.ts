@@ -11,7 +11,7 @@ import { renderRequest } from '../../support/clients/raw-http.ts';
 import { holdMigration } from '../../support/faults/hold-migration.ts';
 import { holdWrites } from '../../support/faults/hold-writes.ts';
 import { until } from '../../support/patience.ts';
-import { endOf, type Installation, isInMemory, newInstallation, TOGETHER } from '../../support/program.ts';
+import { endOf, type Installation, isOfTestSetup, newInstallation, TOGETHER } from '../../support/program.ts';
 import { bearer } from '../../support/service.ts';
 
 // openssl req -x509 -newkey ec -pkeyopt ec_paramgen_curve:P-256 -nodes -days 36500 -subj /CN=first.plants.test \
@@ -41,7 +41,7 @@ describe('TLS on', TOGETHER, () => {
     );
     const broken = await exchange(await open(port), Buffer.from('GET /plants HTTP/1.1\r\nHost\r\n\r\n'));
     assert.match(broken, /^HTTP\/1\.1 400 .*\r\n\{"error":40004,/s);
-    assert.ok(service.log.every((line) => Number(line.level) === 30 || isInMemory(line)));
+    assert.ok(service.log.every((line) => Number(line.level) === 30 || isOfTestSetup(line)));
     assert.equal((await service.stop()).code, 0);
   });
 

@@ -131,7 +131,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   });
   const { store, app, admin, connections, adminConnections } = wired;
   const lock = await markAsServed(config.databaseUrl);
-  const setup = {
+  const setup: StoreSetup = {
     isShared: lock?.isShared ?? false,
     mount: await riskyMountOfStore(config.databaseUrl),
   };
@@ -182,15 +182,20 @@ const MOUNT_WARNINGS = {
     'the SQLite file is on a file system in memory, which a restart of the machine or container empties; move it to a disk',
 } as const;
 
+/** The setup of an embedded store. */
+interface StoreSetup {
+  /** True if another service uses it too. */
+  readonly isShared: boolean;
+  /** The risk of its file system; undefined if there is none, or it is not known. */
+  readonly mount: keyof typeof MOUNT_WARNINGS | undefined;
+}
+
 /** Warns about a setup that is allowed, but probably a mistake. */
 function warnOfSetup(
   config: Config,
   log: EventLog,
   { app, admin }: Wired,
-  {
-    isShared,
-    mount,
-  }: { readonly isShared: boolean; readonly mount: keyof typeof MOUNT_WARNINGS | undefined },
+  { isShared, mount }: StoreSetup,
 ): void {
   if (mount !== undefined) log.event(MOUNT_WARNINGS[mount], { store: displayUrl(config.databaseUrl) });
   if (isShared)

@@ -20,7 +20,7 @@ export const IN_USE_MS = 26 * HOUR_MS;
 interface ExpiringTokens {
   /** Notes a use of a token at `at`. Logs it, about once a day, if the token expires soon. `sourceOf` returns the request. */
   note(token: FoundToken, at: number, sourceOf: () => AuditSource): void;
-  /** Returns how many tokens were used in the day before `at`, and expire soon or have expired since. */
+  /** Returns how many tokens were used in the day before `at`, and expire soon or have expired since. Drops all others. */
   count(at: number): number;
 }
 

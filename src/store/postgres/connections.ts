@@ -121,7 +121,7 @@ export class Connections {
   }
 
   /** Number of hosts of the URL. */
-  get hosts(): number {
+  get hostCount(): number {
     return this.#hosts.length;
   }
 

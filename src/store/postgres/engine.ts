@@ -110,6 +110,6 @@ export async function openPostgres(
 async function reportSetupFaults(connections: Connections, report: (fault: string) => void): Promise<void> {
   // If the query fails, the store is closed or not available, which other errors show, or the server does not know it.
   const [row] = await connections.read(FIND_DURABILITY_FAULTS).catch(() => []);
-  for (const fault of durabilityFaults(row, connections.hosts)) report(fault);
+  for (const fault of durabilityFaults(row, connections.hostCount)) report(fault);
   for (const fault of await connections.findHostFaults()) report(fault);
 }

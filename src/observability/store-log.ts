@@ -87,6 +87,10 @@ export function logStore(log: EventLog, now: () => number): StoreLog {
     keyDeletion: {
       onFailure: (err) =>
         log.event('expired idempotency keys were not deleted; retrying within a minute', { err }),
+      onClockDifference: (aheadMs) =>
+        log.event('the clock is not that of PostgreSQL; synchronize both, as by NTP', {
+          aheadSeconds: Math.round(aheadMs / 1_000),
+        }),
     },
     onTimelineRegression: ({ timeline, highest }) =>
       log.event(

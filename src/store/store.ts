@@ -308,6 +308,11 @@ export interface StoreOptions extends MigrationOptions {
 export interface KeyDeletion {
   /** Called when old keys could not be deleted. The next attempt follows within a minute. */
   readonly onFailure: (error: unknown) => void;
+  /**
+   * Called if the clock of this machine differs from that of PostgreSQL, by which keys age, when the difference is noticed.
+   * `aheadMs`: milliseconds by which this machine's clock is ahead; negative if it is behind.
+   */
+  readonly onClockDifference?: (aheadMs: number) => void;
 }
 
 /** Milliseconds until an idempotency key expires. Lookups ignore expired keys. */

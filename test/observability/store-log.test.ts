@@ -99,6 +99,14 @@ test('PostgreSQL rejects logins and warns in the same minute → a line for each
   );
 });
 
+test('the clock differs from that of PostgreSQL → logged in seconds', () => {
+  const lines: string[] = [];
+  const { keyDeletion } = logStore(logTo({ write: (line) => void lines.push(line) }, 'info').log, () => 0);
+  keyDeletion.onClockDifference?.(-3_600_400);
+  const [line = '{}'] = lines;
+  assert.equal(JSON.parse(line).aheadSeconds, -3_600);
+});
+
 test('a service on PostgreSQL without fsync → logged at its start', async (t) => {
   const server = await startPostgres(['fsync = off']);
   t.after(() => server.remove());

@@ -7,6 +7,7 @@ import { createCommit, createPerOwnerFallback } from './commit.ts';
 import { Connections } from './connections.ts';
 import { withStoreErrors } from './errors.ts';
 import { deleteExpiredKeys } from './expired-keys.ts';
+import { watchClocks } from './host/clock-difference.ts';
 import { migratePostgres } from './migrate.ts';
 import { createPageReader, readLargePlant } from './pages.ts';
 import { retryConflicts } from './retry-conflicts.ts';
@@ -44,12 +45,20 @@ const FIND_TABLE_FAULTS: Statement = {
  */
 export async function openPostgres(
   url: string,
-  { connections: options, keyDeletion, onCreated = () => undefined, onSetupFault, ...reports }: StoreOptions,
+  {
+    connections: options,
+    keyDeletion,
+    onCreated = () => undefined,
+    onSetupFault,
+    now,
+    ...reports
+  }: StoreOptions,
 ): Promise<Engine> {
   if (isNewStore(await migratePostgres(url, reports))) onCreated();
   const connections = new Connections(url, options, reports);
   const togetherOrPerOwner = createPerOwnerFallback();
   const keyExpiry = keyDeletion && startKeyExpiry(deleteOldKeys, keyDeletion);
+  const compareClocks = watchClocks(keyDeletion?.onClockDifference ?? (() => undefined));
 
   function read(statement: Statement): Promise<readonly Row[]> {
     return withStoreErrors(() => retryConflicts(() => connections.read(statement)));
@@ -57,8 +66,11 @@ export async function openPostgres(
 
   function deleteOldKeys(): Promise<void> {
     return withStoreErrors(async () => {
+      const before = now();
       const [row] = await connections.read({ text: `SELECT ${NOW_MS} AS now` });
-      const until = Number(row?.now) - KEY_DELETION_AGE_MS;
+      const ofServer = Number(row?.now);
+      compareClocks(ofServer, before, now());
+      const until = ofServer - KEY_DELETION_AGE_MS;
       await togetherOrPerOwner((perOwner) => deleteExpiredKeys(connections, until, perOwner));
     });
   }

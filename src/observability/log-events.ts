@@ -75,6 +75,10 @@ export const logEvents = {
   'the process may not open as many files as --max-connections needs; raise ulimit -n, or LimitNOFILE of its unit':
     ['warn', 'maxFiles', 'maxConnections'],
   'plain HTTP on a non-loopback address; use TLS or a proxy with TLS': ['warn', 'host'],
+  'X-Forwarded-For was ignored: its sender is not trusted; if it is a proxy, name it with --trust-proxy': [
+    'warn',
+    'address',
+  ],
   'every user can read the TLS key file; set its mode to 640 or 600': ['warn', 'file', 'mode'],
   'the certificate is not valid now, so clients reject it; renew it, or correct the clock': [
     'warn',

@@ -135,6 +135,8 @@ interface AuthenticationOptions {
   readonly monotonicNow: () => number;
   /** Called with true for a token in the cache, also while it is looked up, and with false for one that must be verified. */
   readonly onLookup: (wasCached: boolean) => void;
+  /** Called with each request whose token is not cached. */
+  readonly onUncached: (request: FastifyRequest) => void;
   readonly audit: Audit;
   readonly rejectedTokens: RejectedTokens;
   readonly recordUse: RecordUse;
@@ -147,6 +149,7 @@ export function createAuthentication({
   now,
   monotonicNow,
   onLookup,
+  onUncached,
   audit,
   rejectedTokens,
   recordUse,
@@ -247,6 +250,7 @@ export function createAuthentication({
         done();
         return;
       }
+      onUncached(request);
       const digest = known?.digest ?? digestOf(secret);
       if (rejectedTokens.isKnownInvalid(request.ip, digest)) throw invalidToken;
       rejectedTokens.rejectBeyond(request.ip, digest);

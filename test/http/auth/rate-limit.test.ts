@@ -13,6 +13,8 @@ import {
 import { bearer, startService, type TestService } from '../../support/service.ts';
 
 const MINUTE_MS = 60_000;
+const IGNORED =
+  'X-Forwarded-For was ignored: its sender is not trusted; if it is a proxy, name it with --trust-proxy';
 const BASE64URL = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
 
 describe('invalid tokens', () => {
@@ -117,11 +119,19 @@ describe('invalid tokens', () => {
     assert.equal(await statusOf(trusting, mintSecret(), '192.0.2.5:4711, 127.0.0.1:61000'), 401);
     assert.equal(await statusOf(trusting, mintSecret(), '192.0.2.5:4712, 127.0.0.1:61001'), 429);
     assert.equal(await statusOf(trusting, mintSecret(), '192.0.2.6:4711, 127.0.0.1:61001'), 401);
+    assert.deepEqual(ignoredSenders(trusting), []);
     const distrusting = await startService(t, await sqlite.freshUrl(t), limit);
     assert.equal(await statusOf(distrusting, mintSecret(), '192.0.2.1'), 401);
     assert.equal(await statusOf(distrusting, mintSecret(), '192.0.2.2'), 429);
+    assert.deepEqual(ignoredSenders(distrusting), ['127.0.0.1'], 'logged once');
   });
 });
+
+/** Returns the addresses of the log lines that an `X-Forwarded-For` was ignored. */
+function ignoredSenders({ logLines }: TestService): readonly unknown[] {
+  const lines = logLines.map((line): Record<string, unknown> => JSON.parse(line));
+  return lines.filter(({ msg }) => msg === IGNORED).map(({ address }) => address);
+}
 
 describe('requests of a token', () => {
   it('above the limit of a token → 42900 for all operations; other tokens are not affected', async (t) => {

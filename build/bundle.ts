@@ -49,7 +49,7 @@ export async function bundle(
  */
 export async function packagedFiles(): Promise<readonly string[]> {
   if (!existsSync('src/http/api-reference.js.gz')) await import('./api-reference.ts');
-  return globSync('**/*.{sql,gz}', { cwd: 'src' });
+  return globSync('**/*.{sql,gz}', { cwd: 'src' }).sort();
 }
 
 /**

@@ -41,7 +41,8 @@ try {
   });
   const assets = (await packagedFiles()).map((file) => [file, resolve('src', file)]);
   const config = {
-    main: join(folder, 'cli/executable.js'),
+    // Relative, since Node stores this path in the blob.
+    main: 'cli/executable.js',
     output: blob,
     disableExperimentalSEAWarning: true,
     useCodeCache: true,
@@ -51,7 +52,9 @@ try {
   };
   const configFile = join(folder, 'config.json');
   writeFileSync(configFile, JSON.stringify(config));
-  execFileSync(process.execPath, ['--experimental-sea-config', configFile], { stdio: 'inherit' });
+  // With a fixed seed, the code cache has the same bytes in each build. It does not fix the hash seed of the program.
+  const flags = ['--random-seed=1', '--experimental-sea-config', configFile];
+  execFileSync(process.execPath, flags, { cwd: folder, stdio: 'inherit' });
   mkdirSync(dirname(output), { recursive: true });
   const made = `${output}.partial`;
   copyFileSync(process.execPath, made);

@@ -1,7 +1,9 @@
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
+import { hash } from 'node:crypto';
 import { copyFile, mkdir, readdir, readFile, stat, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:http';
+import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { after, describe, it } from 'node:test';
 import { promisify } from 'node:util';
@@ -28,6 +30,11 @@ async function copyLibraries(): Promise<void> {
     await mkdir(join(machine.folder, dirname(file)), { recursive: true });
     await copyFile(file, join(machine.folder, file));
   }
+}
+
+/** Resolves to the SHA-256 of a file. */
+async function digestOf(file: string): Promise<string> {
+  return hash('sha256', await readFile(file));
 }
 
 /** Runs the executable in place of the program, without variables other than these. */
@@ -141,6 +148,17 @@ describe('the executable on a machine without Node', () => {
     assert.equal((await fetch(`${service.url}/plants`)).status, 401);
     assert.equal((await service.stop()).code, 0);
     assert.deepEqual(new Set(paths), new Set(['/v1/traces']));
+  });
+
+  it('another build of the same files → the same bytes', async () => {
+    const again = join(machine.folder, 'again');
+    const env = { ...process.env, TMPDIR: machine.folder, TZ: 'Asia/Tokyo' };
+    await run(process.execPath, [join(ROOT, 'build/executable.ts'), '--output', again], {
+      env,
+      cwd: tmpdir(),
+    });
+    for (const end of ['', '.licences.txt'])
+      assert.equal(await digestOf(`${again}${end}`), await digestOf(`${executable}${end}`), end);
   });
 
   it('comes with the licences of Node and of every bundled package', async () => {

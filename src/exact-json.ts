@@ -55,6 +55,13 @@ interface Member {
   end: number;
 }
 
+/** The top-level fields to find. */
+interface Search {
+  readonly members: readonly Member[];
+  /** Called for each other top-level field. `nameOf` decodes its name. */
+  readonly onOther: ((nameOf: () => string) => void) | undefined;
+}
+
 /**
  * Thrown for bytes that are not valid JSON. The message continues a sentence that begins with "the body",
  * such as "is not UTF-8".
@@ -71,11 +78,13 @@ export class JsonInvalid extends Error {
  *
  * @param fields names of the fields to return, of ASCII letters and digits
  * @param numberFields names of the fields whose integers become numbers instead of bigints
+ * @param onOther called for each other field, also if the bytes after it are invalid; `nameOf` decodes its name
  */
 export function parseJson(
   bytes: Buffer,
   fields: readonly string[],
   numberFields: readonly string[] = [],
+  onOther?: (nameOf: () => string) => void,
 ): unknown {
   if (bytes.length === 0) throw new JsonInvalid('is empty; it must be a JSON object');
   if (!isUtf8(bytes)) throw new JsonInvalid('is not UTF-8');
@@ -84,17 +93,17 @@ export function parseJson(
     throw new JsonInvalid('is not JSON: it begins with a byte-order mark; send it without');
   const start = skipSpace(bytes, 0);
   const members = fields.map((name): Member => ({ name, start: 0, end: 0 }));
-  const end = skipSpace(bytes, skipValue(bytes, start, MAX_JSON_DEPTH, members));
+  const end = skipSpace(bytes, skipValue(bytes, start, MAX_JSON_DEPTH, { members, onOther }));
   if (end < bytes.length) throw expected('the end of the text', bytes, end);
   return bytes[start] === OPENING_BRACE ? decodeMembers(bytes, members, numberFields) : undefined;
 }
 
 // The `skip…` functions below take the start of a token or value and return its end.
 
-function skipValue(bytes: Buffer, start: number, levels: number, members?: readonly Member[]): number {
+function skipValue(bytes: Buffer, start: number, levels: number, search?: Search): number {
   const first = bytes[start];
   if (first === QUOTE) return skipString(bytes, start);
-  if (first === OPENING_BRACE) return skipObject(bytes, start, levels, members);
+  if (first === OPENING_BRACE) return skipObject(bytes, start, levels, search);
   if (first === OPENING_BRACKET) return skipArray(bytes, start, levels);
   if (first === MINUS || isDigit[first ?? 0] === 1) return skipNumber(bytes, start);
   if (first === T) return skipLiteral(bytes, start, 'true');
@@ -103,7 +112,7 @@ function skipValue(bytes: Buffer, start: number, levels: number, members?: reado
   throw expected('a value', bytes, start);
 }
 
-function skipObject(bytes: Buffer, start: number, levels: number, members?: readonly Member[]): number {
+function skipObject(bytes: Buffer, start: number, levels: number, search?: Search): number {
   if (levels === 0) throw tooDeep();
   let at = skipSpace(bytes, start + 1);
   if (bytes[at] === CLOSING_BRACE) return at + 1;
@@ -114,7 +123,7 @@ function skipObject(bytes: Buffer, start: number, levels: number, members?: read
     if (bytes[colon] !== COLON) throw expected('a colon', bytes, colon);
     const value = skipSpace(bytes, colon + 1);
     const valueEnd = skipValue(bytes, value, levels - 1);
-    if (members !== undefined) note(members, bytes, at, nameEnd, value, valueEnd);
+    if (search !== undefined) note(search, bytes, at, nameEnd, value, valueEnd);
     const next = skipSpace(bytes, valueEnd);
     if (bytes[next] === CLOSING_BRACE) return next + 1;
     if (bytes[next] !== COMMA) throw expected('a comma or }', bytes, next);
@@ -196,18 +205,21 @@ function skipLiteral(bytes: Buffer, start: number, literal: string): number {
 }
 
 function note(
-  members: readonly Member[],
+  { members, onOther }: Search,
   bytes: Buffer,
   nameStart: number,
   nameEnd: number,
   start: number,
   end: number,
 ): void {
+  let isWanted = false;
   for (const member of members) {
     if (!isName(member.name, bytes, nameStart + 1, nameEnd - 1)) continue;
     member.start = start;
     member.end = end;
+    isWanted = true;
   }
+  if (!isWanted) onOther?.(() => String(decode(bytes, nameStart, nameEnd)));
 }
 
 /**

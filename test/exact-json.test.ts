@@ -129,6 +129,14 @@ describe('parseJson', () => {
     }
   });
 
+  test('reports the name of each other field at the top level', () => {
+    const names: string[] = [];
+    const text =
+      '{"id":1,"tags":{"inner":1},"\\u006eame":"a","\\u0074ags":[],"":0,"n\\u0000":1,"\\ud800":2,"Tag":"🌱"}';
+    parseJson(Buffer.from(text), ['id', 'name', 'tag'], [], (nameOf) => void names.push(nameOf()));
+    assert.deepEqual(names, ['tags', 'tags', '', 'n\0', '\ud800', 'Tag']);
+  });
+
   test('returns a bigint for each number that is an integer', () => {
     for (const source of ['7', '7.0', '7e0', '70e-1', '0.7E+1', `7.${'0'.repeat(50_000)}`])
       assert.deepEqual(parse(`{"id":${source}}`), { id: 7n }, source.slice(0, 20));

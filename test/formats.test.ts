@@ -122,6 +122,25 @@ describe('NDJSON', () => {
         );
   });
 
+  test('unknown fields → a warning for each of the first five, shortened', async () => {
+    const line = (id: number, field: string): string => `{"id":${id},"name":"Alder","${field}":"x"}\n`;
+    const text = ['tag', 'tags', 'tag', 'Tag', 'tags', '🌱'.repeat(41), '🌱'.repeat(40), 'e', 'f', 'g']
+      .map((field, id) => line(id, field))
+      .join('');
+    for (const chunk of [1, 1_000]) {
+      const warnings: string[] = [];
+      const chunks = inChunks(Buffer.from(text), chunk);
+      for await (const _ of ndjson.read(chunks, (warning) => warnings.push(warning)));
+      assert.deepEqual(warnings, [
+        'line 2: ignored the field `tags`; known are id, name, tag',
+        'line 4: ignored the field `Tag`; known are id, name, tag',
+        `line 6: ignored the field \`${'🌱'.repeat(40)}…\`; known are id, name, tag`,
+        `line 7: ignored the field \`${'🌱'.repeat(40)}\`; known are id, name, tag`,
+        'line 8: ignored the field `e`; known are id, name, tag',
+      ]);
+    }
+  });
+
   test('a line without an end → reported as soon as it is too long, and the import ends', async () => {
     const chunk = Buffer.alloc(1024 * 1024);
     let sent = 0;

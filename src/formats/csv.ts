@@ -1,34 +1,32 @@
 import { isUtf8 } from 'node:buffer';
 import { type CsvError, type InfoField, type Parser, parse } from 'csv-parse';
-import { isOptionalField, NewPlant, plantFields } from '../plant.ts';
+import { isOptionalField, NewPlant } from '../plant.ts';
 import { compileTextParser } from '../validation.ts';
 import {
   type Entry,
+  FIELDS,
   FileInvalid,
   type Format,
+  IGNORED_SHOWN,
   MAX_LINE_BYTES,
   NEWLINE,
+  quoteName,
   toEntry,
   withoutByteOrderMark,
 } from './format.ts';
 
-const COLUMNS = ['id', ...plantFields] as const;
 type Column = keyof NewPlant;
 
-const REQUIRED_COLUMNS = COLUMNS.filter((column) => column === 'id' || !isOptionalField(column));
+const REQUIRED_COLUMNS = FIELDS.filter((column) => column === 'id' || !isOptionalField(column));
 
 /**
  * Functions that convert the text of a cell to the type of its column, by column. They do not change the text
  * of a string column.
  */
-const readers = new Map(COLUMNS.map((column) => [column, compileTextParser(NewPlant.properties[column])]));
+const readers = new Map(FIELDS.map((column) => [column, compileTextParser(NewPlant.properties[column])]));
 
 /** Max cells of a line, as in spreadsheets, to bound memory: `max_record_size` does not count commas. */
 export const MAX_CELLS = 16_384;
-
-/** Max unknown columns, and characters of each, in a warning. */
-const COLUMNS_SHOWN = 5;
-const COLUMN_CHARACTERS_SHOWN = 40;
 
 /**
  * Max characters in the messages of unreported errors; building them takes about half a second. csv-parse copies the cell
@@ -46,10 +44,10 @@ type Cell = string | null;
  * warning; columns of optional fields may be absent. The text of a cell stays unchanged, even if a spreadsheet
  * would read it as a formula.
  */
-export const csv: Format = { read, header: `${COLUMNS.join(',')}\n`, write };
+export const csv: Format = { read, header: `${FIELDS.join(',')}\n`, write };
 
 function write(plants: Parameters<Format['write']>[0]): string {
-  return plants.map((plant) => `${COLUMNS.map((column) => toCell(plant[column])).join(',')}\n`).join('');
+  return plants.map((plant) => `${FIELDS.map((column) => toCell(plant[column])).join(',')}\n`).join('');
 }
 
 /** Renders a value as a cell. Quotes an empty text: an unquoted empty cell means an absent field. */
@@ -201,25 +199,20 @@ function end(parser: Parser): Promise<void> {
 function readHeader(header: readonly Cell[], warn?: (text: string) => void): ReadonlyMap<Column, number> {
   const fault = faultOf(header);
   if (fault !== undefined) throw unusableHeader(fault);
-  const unknown = header.filter((cell) => cell !== null && COLUMNS.every((column) => column !== cell));
+  const unknown = header.filter((cell) => cell !== null && FIELDS.every((column) => column !== cell));
   if (unknown.length > 0) warn?.(describeIgnored(unknown));
-  return new Map(COLUMNS.map((column) => [column, header.indexOf(column)]));
+  return new Map(FIELDS.map((column) => [column, header.indexOf(column)]));
 }
 
-/** Names ignored columns: one may be a misspelled optional column, whose texts are lost. */
 function describeIgnored(columns: readonly Cell[]): string {
-  const names = columns.slice(0, COLUMNS_SHOWN).map((cell) => {
-    const name = [...(decode(cell ?? '') ?? '?')];
-    const isLong = name.length > COLUMN_CHARACTERS_SHOWN;
-    return `\`${name.slice(0, COLUMN_CHARACTERS_SHOWN).join('')}${isLong ? '…' : ''}\``;
-  });
-  const more = columns.length > COLUMNS_SHOWN ? ` and ${columns.length - COLUMNS_SHOWN} more` : '';
+  const names = columns.slice(0, IGNORED_SHOWN).map((cell) => quoteName(decode(cell ?? '') ?? '?'));
+  const more = columns.length > IGNORED_SHOWN ? ` and ${columns.length - IGNORED_SHOWN} more` : '';
   const noun = columns.length === 1 ? 'column' : 'columns';
-  return `ignored the ${noun} ${names.join(', ')}${more}; known are ${COLUMNS.join(', ')}`;
+  return `ignored the ${noun} ${names.join(', ')}${more}; known are ${FIELDS.join(', ')}`;
 }
 
 function unusableHeader(fault: string): FileInvalid {
-  return new FileInvalid(`${fault}, such as ${COLUMNS.join(',')}`);
+  return new FileInvalid(`${fault}, such as ${FIELDS.join(',')}`);
 }
 
 function faultOf(header: readonly Cell[]): string | undefined {
@@ -227,9 +220,9 @@ function faultOf(header: readonly Cell[]): string | undefined {
   if (first === undefined) return 'the file is empty or blank; the first line must name the columns';
   const fault = separatorFaultOf(header);
   if (fault !== undefined) return fault;
-  const repeated = COLUMNS.find((column) => header.indexOf(column) !== header.lastIndexOf(column));
+  const repeated = FIELDS.find((column) => header.indexOf(column) !== header.lastIndexOf(column));
   if (repeated !== undefined) return `the column ${repeated} occurs twice; name each column once`;
-  const missing = COLUMNS.filter((column) => !header.includes(column));
+  const missing = FIELDS.filter((column) => !header.includes(column));
   // Also finds a misspelled optional column, which would be ignored as unknown.
   if (missing.some((column) => header.some((cell) => cell?.trim().toLowerCase() === column)))
     return 'the column names must be in lower case and without spaces';

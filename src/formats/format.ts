@@ -1,4 +1,4 @@
-import { NewPlant, type NullablePlant, renderPlant } from '../plant.ts';
+import { NewPlant, type NullablePlant, plantFields, renderPlant } from '../plant.ts';
 import { OperatorError } from '../thrown-errors.ts';
 import { compileCheck } from '../validation.ts';
 
@@ -10,13 +10,20 @@ export type Entry =
 export interface Format {
   /**
    * Reads plants. An invalid line does not affect other lines. Rejects with FileInvalid if no further line
-   * can be read. Calls `warn` before the first plant if it ignores a part of every line.
+   * can be read. Calls `warn` if it ignores columns or fields: one may be a misspelled optional one, whose texts are lost.
    */
   read(chunks: AsyncIterable<Buffer>, warn?: (text: string) => void): AsyncIterable<readonly Entry[]>;
   /** Text before the first plant of a file, such as the header line of CSV. */
   readonly header: string;
   write(plants: readonly (NullablePlant & { readonly id: bigint })[]): string;
 }
+
+/** The fields of a plant, in the order of CSV. */
+export const FIELDS = ['id', ...plantFields] as const;
+
+/** Max ignored columns or fields to name, and characters of each. */
+export const IGNORED_SHOWN = 5;
+const NAME_CHARACTERS_SHOWN = 40;
 
 /** Error for an invalid file, after which no further line can be read. */
 export class FileInvalid extends OperatorError {
@@ -39,6 +46,14 @@ const COMPRESSED = ['\x1f\x8b', '\x28\xb5\x2f', '\xfd7z', 'BZh', 'PK\x03'];
 export const NEWLINE = 0x0a;
 
 const check = compileCheck(NewPlant);
+
+/** Returns the beginning of a name of a column or field, in backticks. */
+export function quoteName(name: string): string {
+  // A character has up to two UTF-16 units.
+  const characters = [...name.slice(0, 2 * NAME_CHARACTERS_SHOWN + 2)];
+  const isLong = characters.length > NAME_CHARACTERS_SHOWN;
+  return `\`${characters.slice(0, NAME_CHARACTERS_SHOWN).join('')}${isLong ? '…' : ''}\``;
+}
 
 /** Max bytes of a character in JSON, as in `\u0001`. */
 const JSON_BYTES = 6;

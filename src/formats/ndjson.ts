@@ -3,10 +3,13 @@ import { NewPlant, newPlantFields } from '../plant.ts';
 import { numberFieldsOf } from '../validation.ts';
 import {
   type Entry,
+  FIELDS,
   FileInvalid,
   type Format,
+  IGNORED_SHOWN,
   MAX_LINE_BYTES,
   NEWLINE,
+  quoteName,
   renderLine,
   toEntry,
   withoutByteOrderMark,
@@ -26,8 +29,8 @@ const RETURN = 0x0d;
 const ARRAY_START = 0x5b;
 
 /**
- * NDJSON: one plant per line, as JSON (https://github.com/ndjson/ndjson-spec). Skips empty lines. Rejects an input that
- * begins with `[`.
+ * NDJSON: one plant per line, as JSON (https://github.com/ndjson/ndjson-spec). Skips empty lines. Unknown fields are ignored;
+ * a warning names each of the first ones. Rejects an input that begins with `[`.
  */
 export const ndjson: Format = { read, header: '', write };
 
@@ -35,7 +38,11 @@ function write(plants: Parameters<Format['write']>[0]): string {
   return plants.map((plant) => `${renderLine(plant)}\n`).join('');
 }
 
-async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Entry[]> {
+async function* read(
+  chunks: AsyncIterable<Buffer>,
+  warn: (text: string) => void = () => undefined,
+): AsyncGenerator<readonly Entry[]> {
+  const ignored = new Set<string>();
   let begun: readonly Buffer[] = [];
   /** Bytes of the current line in earlier chunks. With more than MAX_LINE_BYTES, it was reported, and its rest is skipped. */
   let begunBytes = 0;
@@ -53,8 +60,17 @@ async function* read(chunks: AsyncIterable<Buffer>): AsyncGenerator<readonly Ent
 
   function readLine(rest: Buffer): readonly Entry[] {
     if (begunBytes + rest.length > MAX_LINE_BYTES) return [tooLong(line)];
-    const entry = parseLine(line, begun.length === 0 ? rest : Buffer.concat([...begun, rest]));
+    const bytes = begun.length === 0 ? rest : Buffer.concat([...begun, rest]);
+    const entry = parseLine(line, bytes, noteIgnored);
     return entry === undefined ? [] : [entry];
+  }
+
+  function noteIgnored(nameOf: () => string): void {
+    if (ignored.size >= IGNORED_SHOWN) return;
+    const name = quoteName(nameOf());
+    if (ignored.has(name)) return;
+    ignored.add(name);
+    warn(`line ${line}: ignored the field ${name}; known are ${FIELDS.join(', ')}`);
   }
 
   for await (const chunk of withoutByteOrderMark(chunks)) {
@@ -89,10 +105,14 @@ function tooLong(line: number): Entry {
   return { line, reason: `the line is longer than ${MAX_LINE_BYTES} bytes` };
 }
 
-function parseLine(line: number, bytes: Buffer): Entry | undefined {
+function parseLine(
+  line: number,
+  bytes: Buffer,
+  onIgnored: (nameOf: () => string) => void,
+): Entry | undefined {
   if (isBlank(bytes)) return undefined;
   try {
-    return toEntry(line, parseJson(bytes, newPlantFields, NUMBER_FIELDS), bytes.length);
+    return toEntry(line, parseJson(bytes, newPlantFields, NUMBER_FIELDS, onIgnored), bytes.length);
   } catch (error: unknown) {
     if (error instanceof JsonInvalid) return { line, reason: `the line ${error.message}` };
     throw error;

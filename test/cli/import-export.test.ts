@@ -111,6 +111,20 @@ describe('import', TOGETHER, () => {
     assert.equal(stderr, 'plant-store: ignored the column `tags\\u001b`; known are id, name, tag\n');
   });
 
+  it('misspelled field of NDJSON → named once, its control characters escaped, and the plants are imported', async (t) => {
+    const { run, file } = await prepare(t);
+    await writeFile(file('plants.ndjson'), '{"id":1,"name":"Alder","tags\\u001b":"x"}\n'.repeat(2));
+    const { code, stdout, stderr } = await run([
+      'import',
+      'alice',
+      file('plants.ndjson'),
+      '--on-conflict',
+      'skip',
+    ]);
+    assert.deepEqual({ code, stdout }, { code: 0, stdout: '1 plant of alice created, 1 skipped\n' });
+    assert.equal(stderr, 'plant-store: line 1: ignored the field `tags\\u001b`; known are id, name, tag\n');
+  });
+
   it('the rest of a file cannot be read → says how many plants were created, and how to continue', async (t) => {
     const { run, file } = await prepare(t);
     const good = Array.from({ length: 4_000 }, (_, id) => `${id},plant ${id}\n`).join('');

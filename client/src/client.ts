@@ -165,10 +165,8 @@ export function createClient(options: ClientOptions): Client {
   const maxPageBytes = checkedInteger('maxBodyBytes', maxBodyBytes, 1);
   const sendWith = createSender(options);
 
-  async function createPlant(
-    plant: NewPlant,
-    { idempotencyKey = newKey(), ...options }: CreateOptions = {},
-  ): Promise<CreateResult> {
+  async function createPlant(plant: NewPlant, options: CreateOptions = {}): Promise<CreateResult> {
+    const { idempotencyKey = newKey() } = options;
     const body = jsonOfPlant(plant);
     const headers = { 'content-type': 'application/json', 'idempotency-key': checkedKey(idempotencyKey) };
     // JSON needs up to six bytes for a UTF-16 unit.
@@ -187,7 +185,8 @@ export function createClient(options: ClientOptions): Client {
     });
   }
 
-  function listPlants({ pageSize = DEFAULT_PAGE_SIZE, cursor, ...options }: ListOptions = {}): PlantList {
+  function listPlants(options: ListOptions = {}): PlantList {
+    const { pageSize = DEFAULT_PAGE_SIZE, cursor, signal } = options;
     const limit = checkedInteger('pageSize', pageSize, 1);
     const first = checkedCursor(cursor);
     const send = sendWith(options);
@@ -207,14 +206,14 @@ export function createClient(options: ClientOptions): Client {
         });
         next = page.cursor;
         yield page;
-        options.signal?.throwIfAborted();
+        signal?.throwIfAborted();
       } while (next !== undefined);
     }
 
     async function* each(): AsyncGenerator<Plant, void, undefined> {
       for await (const page of pages()) {
         for (const plant of page.plants) {
-          options.signal?.throwIfAborted();
+          signal?.throwIfAborted();
           yield plant;
         }
       }

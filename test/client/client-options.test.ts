@@ -188,6 +188,13 @@ describe('a valid option', () => {
     assert.deepEqual(await CALLS.listPlants(createClient(base), { signal: null }), []);
   });
 
+  for (const [operation, call] of Object.entries(CALLS))
+    test(`that is inherited, as the signal of an AbortController, has its effect: ${operation}`, async () => {
+      const controller = new AbortController();
+      controller.abort(new Error('enough'));
+      await assert.rejects(call(createClient(base), controller), { message: 'enough' });
+    });
+
   test('that is undefined counts as absent, also for the compiler', async () => {
     const absent = undefined as string | undefined;
     const options = { timeoutMs: undefined, retries: undefined, headers: undefined, signal: undefined };

@@ -80,7 +80,7 @@ export const listPlantsOperation = {
           format: 'int32',
           minimum: 0,
           maximum: INT32_MAX,
-          description: 'The maximum number of plants to return; all when absent.',
+          description: 'The maximum number of plants to return; all when absent, none if 0.',
         }),
       ),
       cursor: Type.Optional(Cursor),

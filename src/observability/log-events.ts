@@ -80,8 +80,9 @@ export const logEvents = {
     'address',
   ],
   'every user can read the TLS key file; set its mode to 640 or 600': ['warn', 'file', 'mode'],
-  'the certificate is not valid now, so clients reject it; renew it, or correct the clock': [
+  'a certificate in --tls-cert is not valid now, so clients may reject it; renew it, or correct the clock': [
     'warn',
+    'subject',
     'validFrom',
     'validTo',
   ],

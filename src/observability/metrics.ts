@@ -90,7 +90,7 @@ export function createMetrics({
     watchCertificate: (expiresAt) =>
       gauge(
         'plant_store_tls_certificate_expiry_timestamp_seconds',
-        'Time when the TLS certificate expires, in seconds since the epoch.',
+        'Time when the TLS certificate, or one of its intermediates, expires, in seconds since the epoch.',
         () => expiresAt().getTime() / 1_000,
         registers,
       ),

@@ -32,6 +32,9 @@ const CURVES = [
   'brainpoolP512r1',
 ];
 
+/** A certificate in PEM, with each label that OpenSSL reads. Only a line that begins with `-----` has a meaning (RFC 7468 §5). */
+const PEM_CERTIFICATE = /^-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----.+?^-----END [A-Z0-9 ]+-----/gms;
+
 /** Error: the certificate or its key cannot be used. The message names the file. */
 class CertificateInvalid extends OperatorError {
   override readonly name = 'CertificateInvalid';
@@ -46,13 +49,13 @@ export interface Tls {
    * If a file is invalid, throws CertificateInvalid and keeps the old certificate.
    */
   reload(): void;
-  /** Returns the time when the certificate in use expires. */
+  /** Returns the time when the first of the certificates in use expires: of the service and its intermediates. */
   expiresAt(): Date;
 }
 
 /**
  * Reads the certificate and its key. Returns undefined if no files are configured. Throws CertificateInvalid
- * if the files cannot be used. Logs a warning if the certificate is not valid now, or every user can read the key file.
+ * if the files cannot be used. Logs a warning if a certificate is not valid now, or every user can read the key file.
  * `reload` repeats these checks.
  */
 export function openTls(certFile: string, keyFile: string, log: EventLog): Tls | undefined {
@@ -62,22 +65,26 @@ export function openTls(certFile: string, keyFile: string, log: EventLog): Tls |
   const servers = new Set<Server>();
   return {
     createServer: (options) => {
-      const server = createServer({ ...options, ...pair, ...SETTINGS });
+      const { cert, key } = pair;
+      const server = createServer({ ...options, cert, key, ...SETTINGS });
       servers.add(server);
       return server;
     },
     reload: () => {
       pair = readPair(certFile, keyFile);
       warnAboutFiles(log, keyFile, pair);
-      for (const server of servers) server.setSecureContext({ ...pair, ...SETTINGS });
+      const { cert, key } = pair;
+      for (const server of servers) server.setSecureContext({ cert, key, ...SETTINGS });
     },
-    expiresAt: () => new X509Certificate(pair.cert).validToDate,
+    expiresAt: () => new Date(Math.min(...pair.certificates.map(({ validToDate }) => validToDate.getTime()))),
   };
 }
 
 interface Pair {
   readonly cert: Buffer;
   readonly key: Buffer;
+  /** The certificate of the service, and the intermediate ones after it. */
+  readonly certificates: readonly X509Certificate[];
 }
 
 function readPair(certFile: string, keyFile: string): Pair {
@@ -100,7 +107,9 @@ function readPair(certFile: string, keyFile: string): Pair {
       `${keyFile} must be a key of another type, such as RSA, P-256 or Ed25519: no client can do a handshake with it`,
     );
   parse(pair, () => createSecureContext({ cert, key }));
-  return { cert, key };
+  const [, ...others] = cert.toString('latin1').match(PEM_CERTIFICATE) ?? [];
+  const intermediates = others.map((one) => parse(inPem, () => new X509Certificate(one)));
+  return { cert, key, certificates: [certificate, ...intermediates] };
 }
 
 function parse<T>(rule: string, parsed: () => T): T {
@@ -125,14 +134,14 @@ function read(flag: string, file: string): Buffer {
   }
 }
 
-function warnAboutFiles(log: EventLog, keyFile: string, { cert }: Pair): void {
-  const { validFromDate, validToDate } = new X509Certificate(cert);
+function warnAboutFiles(log: EventLog, keyFile: string, { certificates }: Pair): void {
   const now = Date.now();
-  if (now < validFromDate.getTime() || now > validToDate.getTime()) {
-    log.event('the certificate is not valid now, so clients reject it; renew it, or correct the clock', {
-      validFrom: validFromDate.toISOString(),
-      validTo: validToDate.toISOString(),
-    });
+  for (const { subject, validFromDate, validToDate } of certificates) {
+    if (now >= validFromDate.getTime() && now <= validToDate.getTime()) continue;
+    log.event(
+      'a certificate in --tls-cert is not valid now, so clients may reject it; renew it, or correct the clock',
+      { subject, validFrom: validFromDate.toISOString(), validTo: validToDate.toISOString() },
+    );
   }
   // A group may read it: under systemd a group is how the temporary user reaches the key.
   // Windows has no file modes, so there is nothing to check.

@@ -1,7 +1,7 @@
 import assert from 'node:assert/strict';
 import { createPrivateKey, X509Certificate } from 'node:crypto';
 import { once } from 'node:events';
-import { chmod, copyFile, readFile, writeFile } from 'node:fs/promises';
+import { appendFile, chmod, copyFile, readFile, writeFile } from 'node:fs/promises';
 import { Agent, request } from 'node:https';
 import { join } from 'node:path';
 import { describe, it } from 'node:test';
@@ -102,7 +102,7 @@ describe('TLS on', TOGETHER, () => {
     const flags = await certificate(installation, 'expired');
     const service = await installation.serve({ env: PRODUCTION, flags });
     const warnings = () =>
-      service.log.filter(({ msg }) => /^the certificate is not valid now/.test(String(msg)));
+      service.log.filter(({ msg }) => /^a certificate in --tls-cert is not valid now/.test(String(msg)));
     service.kill('SIGHUP');
     await service.logged(({ msg }) => msg === 'the certificate was reloaded');
     assert.deepEqual(
@@ -111,6 +111,21 @@ describe('TLS on', TOGETHER, () => {
     );
     await assert.rejects(nameAt(new URL(service.url).port), { code: 'CERT_HAS_EXPIRED' });
     assert.equal((await service.stop()).code, 0);
+  });
+
+  it('intermediate certificate expired → the same, and the metric has its expiry', async (t) => {
+    const installation = await newInstallation(t);
+    const flags = await certificate(installation, 'second');
+    const disabled = (await pem('first')).toString().replaceAll(/^/gm, '# ');
+    await appendFile(join(installation.folder, 'tls.pem'), `${disabled}\n${await pem('expired')}`);
+    const service = await installation.serve({ env: PRODUCTION, flags });
+    const { subject, validTo } = await service.logged(({ msg }) =>
+      String(msg).startsWith('a certificate in --tls-cert is not valid now'),
+    );
+    assert.deepEqual([subject, validTo], ['CN=expired.plants.test', '2020-01-02T00:00:00.000Z']);
+    const metrics = await (await fetch(`${service.adminUrl}/metrics`)).text();
+    assert.match(metrics, /^plant_store_tls_certificate_expiry_timestamp_seconds 1577923200$/m);
+    assert.equal(await nameAt(new URL(service.url).port), 'second.plants.test');
   });
 
   it('SIGHUP → renewed certificate, connections stay open; mismatched files → the old certificate stays', async (t) => {

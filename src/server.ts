@@ -17,7 +17,7 @@ import { logStore } from './observability/store-log.ts';
 import type { Tracing } from './observability/tracing.ts';
 import { version } from './packaged-files.ts';
 import { within } from './running-time.ts';
-import { isEmbedded, markAsServed, openStore, riskyMountOfStore } from './store/open-engine.ts';
+import { isEmbedded, markAsServed, openStore, type PlaceRisks, placeRisksOf } from './store/open-engine.ts';
 import type { Store } from './store/store.ts';
 
 /**
@@ -131,10 +131,7 @@ export async function startServer(options: ServerOptions): Promise<Server> {
   });
   const { store, app, admin, connections, adminConnections } = wired;
   const lock = await markAsServed(config.databaseUrl);
-  const setup: StoreSetup = {
-    isShared: lock?.isShared ?? false,
-    mount: await riskyMountOfStore(config.databaseUrl),
-  };
+  const setup = { isShared: lock?.isShared ?? false, ...(await placeRisksOf(config.databaseUrl)) };
 
   async function close(how?: 'gracefully'): Promise<void> {
     isStopping = true;
@@ -183,11 +180,9 @@ const MOUNT_WARNINGS = {
 } as const;
 
 /** The setup of an embedded store. */
-interface StoreSetup {
+interface StoreSetup extends PlaceRisks {
   /** True if another service uses it too. */
   readonly isShared: boolean;
-  /** The risk of its file system; undefined if there is none, or it is not known. */
-  readonly mount: keyof typeof MOUNT_WARNINGS | undefined;
 }
 
 /** Warns about a setup that is allowed, but probably a mistake. */
@@ -195,13 +190,16 @@ function warnOfSetup(
   config: Config,
   log: EventLog,
   { app, admin }: Wired,
-  { isShared, mount }: StoreSetup,
+  { isShared, mount, mode }: StoreSetup,
 ): void {
-  if (mount !== undefined) log.event(MOUNT_WARNINGS[mount], { store: displayUrl(config.databaseUrl) });
+  const store = displayUrl(config.databaseUrl);
+  if (mount !== undefined) log.event(MOUNT_WARNINGS[mount], { store });
+  if (mode !== undefined)
+    log.event('every user can read or change the SQLite file; set its mode to 640 or 600', { store, mode });
   if (isShared)
     log.event(
       'another service uses the same SQLite file; stop one of them, or move to PostgreSQL to run several',
-      { store: displayUrl(config.databaseUrl) },
+      { store },
     );
   const files = countFiles();
   if (files !== undefined && files.max < config.maxConnections + files.open)

@@ -155,12 +155,22 @@ export async function markAsServed(url: string): Promise<ServiceLock | undefined
   return lockForService(file);
 }
 
-/** Resolves to the risk of the file system of an embedded store, as far as it is known. */
-export async function riskyMountOfStore(url: string): Promise<RiskyMount | undefined> {
+/** Risks of the place of an embedded store; undefined if there is none, or it is not known. */
+export interface PlaceRisks {
+  /** The risk of its file system. */
+  readonly mount: RiskyMount | undefined;
+  /** The mode of its file, in octal, if every user can read or change it. */
+  readonly mode: string | undefined;
+}
+
+export async function placeRisksOf(url: string): Promise<PlaceRisks> {
   const file = sqliteFile(url);
-  if (file === undefined) return undefined;
-  const { riskyMountOf } = await import('./sqlite/files/mount.ts');
-  return riskyMountOf(file);
+  if (file === undefined) return { mount: undefined, mode: undefined };
+  const [{ riskyMountOf }, { exposedModeOf }] = await Promise.all([
+    import('./sqlite/files/mount.ts'),
+    import('./sqlite/files/exposed-mode.ts'),
+  ]);
+  return { mount: riskyMountOf(file), mode: exposedModeOf(file) };
 }
 
 export function isEmbedded(url: string): boolean {

@@ -1,14 +1,16 @@
 // cspell:words statfs
 import assert from 'node:assert/strict';
 import { existsSync, readFileSync } from 'node:fs';
-import { mkdir, mkdtemp, readdir, readFile, rm, writeFile } from 'node:fs/promises';
+import { chmod, mkdir, mkdtemp, readdir, readFile, rm, symlink, writeFile } from 'node:fs/promises';
 import { createServer } from 'node:net';
+import { tmpdir } from 'node:os';
 import { dirname, join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
 import { describe, it, type TestContext } from 'node:test';
 import { loadConfig } from '../../src/config.ts';
 import { logTo } from '../../src/observability/log.ts';
 import { startServer } from '../../src/server.ts';
+import { canOthersEnter } from '../../src/store/sqlite/files/exposed-mode.ts';
 import { execute, freshFolder, rowsOf } from '../support/engines.ts';
 import { holdMigration } from '../support/faults/hold-migration.ts';
 import { canRun, hasIpv6, needs } from '../support/needs.ts';
@@ -311,6 +313,38 @@ it(
     const service = await installation.serve({ flags: ['--database-url', `sqlite:${folder}/plants.db`] });
     await service.logged(({ msg }) => /^the SQLite file is on a file system in memory/.test(String(msg)));
     assert.equal((await service.stop()).code, 0);
+  },
+);
+
+it(
+  'every user can read or change the store → a warning, but not below a folder that others cannot enter',
+  needs('a folder for temporary files that other users can enter', canOthersEnter(tmpdir())),
+  async (t) => {
+    const installation = await newInstallation(t);
+    const [inner, other] = ['a', 'b'].map((name) => join(installation.folder, name));
+    assert.ok(inner !== undefined && other !== undefined);
+    for (const folder of [inner, other]) await mkdir(folder);
+    const flags = ['--database-url', `sqlite:${inner}/plants.db`];
+    const linked = ['--database-url', `sqlite:${other}/link.db`];
+    await symlink(join(inner, 'plants.db'), join(other, 'link.db'));
+    await installation.run(['token', 'create', 'alice', ...flags]);
+    for (const [outer, folder, mode, warned, named = flags] of [
+      [0o711, 0o711, 0o604, '604'],
+      [0o711, 0o711, 0o602, '602'],
+      [0o711, 0o711, 0o602, '602', linked],
+      [0o711, 0o711, 0o640, undefined],
+      [0o711, 0o770, 0o666, undefined],
+      [0o770, 0o711, 0o666, undefined],
+    ] as const) {
+      await chmod(installation.folder, outer);
+      await chmod(inner, folder);
+      await chmod(other, 0o700);
+      await chmod(join(inner, 'plants.db'), mode);
+      const service = await installation.serve({ flags: named });
+      assert.equal((await service.stop()).code, 0);
+      const warning = service.log.find(({ msg }) => /^every user can read or change/.test(String(msg)));
+      assert.equal(warning?.mode, warned);
+    }
   },
 );
 

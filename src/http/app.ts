@@ -9,8 +9,8 @@ import { addApiReference } from './api-reference.ts';
 import { type Authentication, createAuthentication, type VerifyJwt } from './auth/authentication.ts';
 import { watchExpiringTokens } from './auth/expiring-tokens.ts';
 import { createLastUse } from './auth/last-use.ts';
+import { watchProxies } from './auth/proxy-mistakes.ts';
 import { createRejectedTokens, limitRequests } from './auth/rate-limit.ts';
-import { watchUntrustedProxies } from './auth/untrusted-proxy.ts';
 import type { BatchedResponse } from './batched-response.ts';
 import { noSuchRoute, toApiError } from './error-response.ts';
 import { createHttpApp, type HttpAppOptions, type HttpLimits } from './http-app.ts';
@@ -152,12 +152,7 @@ export function createApp(options: AppOptions): FastifyInstance {
     now,
     monotonicNow: options.monotonicNow,
     onLookup: metrics.tokenLookedUp,
-    onUncached: watchUntrustedProxies(options.trustedProxies, (address) =>
-      log.event(
-        'X-Forwarded-For was ignored: its sender is not trusted; if it is a proxy, name it with --trust-proxy',
-        { address },
-      ),
-    ),
+    onUncached: watchProxies(options.trustedProxies, log),
     audit,
     rejectedTokens: createRejectedTokens(limits.refusedTokenLimit, options.monotonicNow),
     recordUse: (token, at, sourceOf) => {

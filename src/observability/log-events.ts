@@ -80,6 +80,8 @@ export const logEvents = {
     'warn',
     'address',
   ],
+  'no X-Forwarded-For from a trusted address; if it is a proxy, let it set this header, since its clients count as one':
+    ['warn', 'address'],
   'every user can read the TLS key file; set its mode to 640 or 600': ['warn', 'file', 'mode'],
   'a certificate in --tls-cert is not valid now, so clients may reject it; renew it, or correct the clock': [
     'warn',

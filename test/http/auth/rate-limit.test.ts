@@ -1,4 +1,6 @@
 import assert from 'node:assert/strict';
+import { connect } from 'node:net';
+import { text } from 'node:stream/consumers';
 import { describe, it } from 'node:test';
 import { TOKEN_FRESH_MS } from '../../../src/http/auth/authentication.ts';
 import { createRejectedTokens } from '../../../src/http/auth/rate-limit.ts';
@@ -13,8 +15,6 @@ import {
 import { bearer, startService, type TestService } from '../../support/service.ts';
 
 const MINUTE_MS = 60_000;
-const IGNORED =
-  'X-Forwarded-For was ignored: its sender is not trusted; if it is a proxy, name it with --trust-proxy';
 const BASE64URL = 'ABCDEFGHIJKLMNOPQRSTUVWXYZabcdefghijklmnopqrstuvwxyz0123456789-_';
 
 describe('invalid tokens', () => {
@@ -108,6 +108,22 @@ describe('invalid tokens', () => {
     rejectedTokens.rejectBeyond('192.0.2.1', 'second');
   });
 
+  it('many clients send X-Forwarded-For → the log names the first ten addresses', async (t) => {
+    const service = await startService(t, await sqlite.freshUrl(t), { host: '0.0.0.0' });
+    const { port } = new URL(service.url);
+    const addresses = Array.from({ length: 12 }, (_, host) => `127.0.0.${host + 2}`);
+    for (const localAddress of addresses) {
+      const socket = connect({ port: Number(port), host: '127.0.0.1', localAddress });
+      const headers = `Host: x\r\nAuthorization: Bearer ${mintSecret()}\r\nX-Forwarded-For: 192.0.2.1`;
+      socket.end(`GET /plants HTTP/1.1\r\n${headers}\r\nConnection: close\r\n\r\n`);
+      assert.match(await text(socket), /^HTTP\/1\.1 401 /);
+    }
+    assert.deepEqual(
+      mistakenProxies(service),
+      addresses.slice(0, 10).map((address) => `X-Forwarded-For was ignored: ${address}`),
+    );
+  });
+
   it('X-Forwarded-For → used only from a trusted proxy', async (t) => {
     const limit = { refusedTokenLimit: '1' };
     const trusting = await startService(t, await sqlite.freshUrl(t), { ...limit, trustProxy: '127.0.0.1' });
@@ -119,18 +135,27 @@ describe('invalid tokens', () => {
     assert.equal(await statusOf(trusting, mintSecret(), '192.0.2.5:4711, 127.0.0.1:61000'), 401);
     assert.equal(await statusOf(trusting, mintSecret(), '192.0.2.5:4712, 127.0.0.1:61001'), 429);
     assert.equal(await statusOf(trusting, mintSecret(), '192.0.2.6:4711, 127.0.0.1:61001'), 401);
-    assert.deepEqual(ignoredSenders(trusting), []);
+    assert.deepEqual(mistakenProxies(trusting), []);
+    for (let times = 0; times < 2; times += 1) await statusOf(trusting, mintSecret());
+    assert.deepEqual(mistakenProxies(trusting), ['no X-Forwarded-For: 127.0.0.1'], 'logged once');
     const distrusting = await startService(t, await sqlite.freshUrl(t), limit);
     assert.equal(await statusOf(distrusting, mintSecret(), '192.0.2.1'), 401);
     assert.equal(await statusOf(distrusting, mintSecret(), '192.0.2.2'), 429);
-    assert.deepEqual(ignoredSenders(distrusting), ['127.0.0.1'], 'logged once');
+    const ofAnother = await startService(t, await sqlite.freshUrl(t), { trustProxy: '192.0.2.1' });
+    assert.equal(await statusOf(ofAnother, mintSecret()), 401);
+    assert.deepEqual(mistakenProxies(ofAnother), []);
+    assert.equal(await statusOf(distrusting, mintSecret()), 429);
+    assert.deepEqual(mistakenProxies(distrusting), ['X-Forwarded-For was ignored: 127.0.0.1'], 'logged once');
   });
 });
 
-/** Returns the addresses of the log lines that an `X-Forwarded-For` was ignored. */
-function ignoredSenders({ logLines }: TestService): readonly unknown[] {
+/** Returns the beginning and the address of each log line about a proxy. */
+function mistakenProxies({ logLines }: TestService): readonly string[] {
   const lines = logLines.map((line): Record<string, unknown> => JSON.parse(line));
-  return lines.filter(({ msg }) => msg === IGNORED).map(({ address }) => address);
+  return lines.flatMap(({ msg, address }) => {
+    const begin = /^(?:no X-Forwarded-For|X-Forwarded-For was ignored)/.exec(String(msg))?.[0];
+    return begin === undefined ? [] : `${begin}: ${address}`;
+  });
 }
 
 describe('requests of a token', () => {

@@ -1,6 +1,7 @@
 import assert from 'node:assert/strict';
 import { once } from 'node:events';
 import { stat, writeFile } from 'node:fs/promises';
+import { createServer } from 'node:http';
 import { connect, type Socket } from 'node:net';
 import { join } from 'node:path';
 import { DatabaseSync } from 'node:sqlite';
@@ -20,7 +21,7 @@ import { holdWrites } from '../../support/faults/hold-writes.ts';
 import { canRun, needs, needsProgram } from '../../support/needs.ts';
 import { until } from '../../support/patience.ts';
 import { newInstallation, type ProgramOptions, type Service } from '../../support/program.ts';
-import { freePort } from '../../support/servers/free-port.ts';
+import { freePort, listenOnFreePort } from '../../support/servers/free-port.ts';
 import { startPostgres } from '../../support/servers/postgres-server.ts';
 import { type Prometheus, startPrometheus } from '../../support/servers/prometheus.ts';
 import { bearer } from '../../support/service.ts';
@@ -184,6 +185,13 @@ describe('alerts of a real Prometheus', { ...needsProgram('prometheus'), concurr
     await prometheus.scrapes(2);
     service.kill('SIGKILL');
     await assertOnly(prometheus, ['PlantStoreDown']);
+  });
+
+  it('target is another exporter → PlantStoreNotMeasured', async (t) => {
+    const exporter = createServer((_request, response) => response.end('other_metric 1\n'));
+    const port = await listenOnFreePort(exporter);
+    t.after(() => exporter.close());
+    await assertOnly(await startPrometheus(t, `http://127.0.0.1:${port}`), ['PlantStoreNotMeasured']);
   });
 
   it('service killed and restarted again and again → PlantStoreRestarts', async (t) => {

@@ -54,7 +54,7 @@ export const logEvents = {
     'logins',
   ],
   'expired idempotency keys were not deleted; retrying within a minute': ['warn', 'err'],
-  'the clock is not that of PostgreSQL; synchronize both, as by NTP': ['warn', 'aheadSeconds'],
+  'the clock is not that of PostgreSQL; synchronize both, for example by NTP': ['warn', 'aheadSeconds'],
   'the keys of the identity provider could not be read; check the provider and --oidc-issuer': [
     'warn',
     'err',

@@ -88,7 +88,7 @@ export function logStore(log: EventLog, now: () => number): StoreLog {
       onFailure: (err) =>
         log.event('expired idempotency keys were not deleted; retrying within a minute', { err }),
       onClockDifference: (aheadMs) =>
-        log.event('the clock is not that of PostgreSQL; synchronize both, as by NTP', {
+        log.event('the clock is not that of PostgreSQL; synchronize both, for example by NTP', {
           aheadSeconds: Math.round(aheadMs / 1_000),
         }),
     },

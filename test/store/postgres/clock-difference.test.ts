@@ -1,9 +1,10 @@
 import assert from 'node:assert/strict';
 import { test } from 'node:test';
-import { openStore } from '../../../src/store/open-engine.ts';
+import { migrateStore, openStore } from '../../../src/store/open-engine.ts';
 import { watchClocks } from '../../../src/store/postgres/host/clock-difference.ts';
 import { connections, postgres } from '../../support/engines.ts';
 import { until } from '../../support/patience.ts';
+import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
 import { failTest } from '../../support/store-setup.ts';
 
 const HOUR_MS = 3_600_000;
@@ -23,6 +24,30 @@ test('the clock of the service is an hour ahead or behind → reported at the st
     const [reported = 0] = reports;
     assert.ok(Math.abs(reported - aheadMs) < 5_000, `${reported} ms for ${aheadMs} ms`);
   }
+});
+
+test('the clock is set while the service waits for that of the server → no difference', async (t) => {
+  const url = new URL(await postgres.freshUrl(t));
+  await migrateStore(url.href);
+  const proxy = await startTcpProxy(t, Number(url.port));
+  const held = proxy.expect(/statement_timestamp.* AS now/s, 'hold');
+  url.port = `${proxy.port}`;
+  let aheadMs = 0;
+  let reads = 0;
+  const store = await openStore(url.href, {
+    now: () => {
+      reads += 1;
+      return Date.now() + aheadMs;
+    },
+    connections,
+    onFatal: assert.fail,
+    keyDeletion: { onFailure: failTest, onClockDifference: (ms) => assert.fail(`${ms} ms`) },
+  });
+  await held;
+  aheadMs = HOUR_MS;
+  proxy.release();
+  await until(() => reads === 2);
+  await store.close();
 });
 
 test('a difference is reported once, and again only after the clocks were equal', () => {

@@ -2,7 +2,7 @@ import { isOptionalField, plantFields } from '../../plant.ts';
 import { FIELD_COLUMNS, type Row } from '../rows.ts';
 import { type IdRange, type LargePlant, type PageLimit, type PlantPage, unreadablePage } from '../store.ts';
 import { shareReads } from './shared-reads.ts';
-import type { Statement } from './statements.ts';
+import { integerArray, type Statement } from './statements.ts';
 
 /**
  * Encodes each result into a separate ArrayBuffer. `Buffer.from` may use a shared one. The caller may
@@ -68,10 +68,10 @@ export function createPageReader(
 ): (owner: string, range: IdRange, limit: PageLimit) => Promise<PlantPage> {
   async function readRows(pages: readonly WantedPage[]): Promise<readonly (Row | undefined)[]> {
     const plants = pages.reduce((sum, { limit }) => sum + limit.plants, 0);
-    const [first = [], ...others] = pages.map((page) => valuesOf(page, plants));
-    if (others.length === 0) return read({ ...ONE_PAGE, values: first });
-    const columns = first.map((value, column) => [value, ...others.map((row) => row[column])]);
-    const rows = await read({ ...PAGES, values: columns });
+    const max = RENDERED_BYTES / plants;
+    const [only, ...others] = pages;
+    if (only !== undefined && others.length === 0) return read({ ...ONE_PAGE, values: valuesOf(only, max) });
+    const rows = await read({ ...PAGES, values: columnsOf(pages, max) });
     const rowOf = new Map(rows.map((row) => [Number(row.place), row]));
     return pages.map((_page, index) => rowOf.get(index + 1));
   }
@@ -96,10 +96,20 @@ export function createPageReader(
   };
 }
 
-/** Returns the values of a page in a statement that reads up to `plants` plants. */
-function valuesOf({ owner, range: { from, to }, limit }: WantedPage, plants: number): readonly unknown[] {
-  const rowBytes = Math.floor(Math.min(limit.bytes, RENDERED_BYTES / plants));
-  return [owner, from.toString(), to.toString(), limit.plants, rowBytes];
+/** Returns the values of ONE_PAGE. No plant of more than `maxBytes` bytes is rendered. */
+function valuesOf({ owner, range, limit }: WantedPage, maxBytes: number): readonly unknown[] {
+  return [owner, `${range.from}`, `${range.to}`, limit.plants, Math.floor(Math.min(limit.bytes, maxBytes))];
+}
+
+/** Returns the values of PAGES: of each value of `valuesOf`, those of all pages. */
+function columnsOf(pages: readonly WantedPage[], maxBytes: number): readonly unknown[] {
+  return [
+    pages.map(({ owner }) => owner),
+    integerArray(pages.map(({ range }) => range.from)),
+    integerArray(pages.map(({ range }) => range.to)),
+    integerArray(pages.map(({ limit }) => limit.plants)),
+    integerArray(pages.map(({ limit }) => Math.floor(Math.min(limit.bytes, maxBytes)))),
+  ];
 }
 
 function toPage(row: Row | undefined): PlantPage | undefined {

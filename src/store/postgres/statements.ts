@@ -25,6 +25,11 @@ export interface Connection {
  */
 export const NOW_MS = 'floor(extract(epoch FROM statement_timestamp()) * 1000.0)::bigint';
 
+/** Renders integers as an array of SQL. pg would quote and escape each one. */
+export function integerArray(integers: readonly (bigint | number)[]): string {
+  return `{${integers.join(',')}}`;
+}
+
 /** SQL types of the columns that hold the fields of a plant. */
 export const FIELD_TYPES: Readonly<Record<keyof Plant, 'text' | 'integer' | 'bigint'>> = {
   name: 'text',
@@ -72,7 +77,7 @@ function plantColumns(plants: readonly PlantRow[]): readonly unknown[] {
   const sorted = plants.toSorted(byKey);
   return [
     sorted.map(({ owner }) => owner),
-    sorted.map(({ id }) => id.toString()),
+    integerArray(sorted.map(({ id }) => id)),
     ...plantFields.map((field) => sorted.map((plant) => plant[field])),
   ];
 }
@@ -113,7 +118,7 @@ export function haveSameKey(table: string, list: string, column: 'id' | 'key'): 
  * rows sorted by owner and id. DELETE alone locks rows in the order of its query plan.
  */
 export function deletePlants(keys: readonly PlantKey[]): Statement {
-  const ids = keys.map(({ id }) => id.toString());
+  const ids = integerArray(keys.map(({ id }) => id));
   if (isOfOneOwner(keys))
     return {
       name: 'delete-plants-of-owner',

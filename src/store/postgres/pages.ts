@@ -68,7 +68,7 @@ export function createPageReader(
 ): (owner: string, range: IdRange, limit: PageLimit) => Promise<PlantPage> {
   async function readRows(pages: readonly WantedPage[]): Promise<readonly (Row | undefined)[]> {
     const plants = pages.reduce((sum, { limit }) => sum + limit.plants, 0);
-    const max = RENDERED_BYTES / plants;
+    const max = Math.floor(RENDERED_BYTES / plants);
     const [only, ...others] = pages;
     if (only !== undefined && others.length === 0) return read({ ...ONE_PAGE, values: valuesOf(only, max) });
     const rows = await read({ ...PAGES, values: columnsOf(pages, max) });
@@ -98,7 +98,7 @@ export function createPageReader(
 
 /** Returns the values of ONE_PAGE. No plant of more than `maxBytes` bytes is rendered. */
 function valuesOf({ owner, range, limit }: WantedPage, maxBytes: number): readonly unknown[] {
-  return [owner, `${range.from}`, `${range.to}`, limit.plants, Math.floor(Math.min(limit.bytes, maxBytes))];
+  return [owner, `${range.from}`, `${range.to}`, limit.plants, Math.min(limit.bytes, maxBytes)];
 }
 
 /** Returns the values of PAGES: of each value of `valuesOf`, those of all pages. */
@@ -108,7 +108,7 @@ function columnsOf(pages: readonly WantedPage[], maxBytes: number): readonly unk
     integerArray(pages.map(({ range }) => range.from)),
     integerArray(pages.map(({ range }) => range.to)),
     integerArray(pages.map(({ limit }) => limit.plants)),
-    integerArray(pages.map(({ limit }) => Math.floor(Math.min(limit.bytes, maxBytes)))),
+    integerArray(pages.map(({ limit }) => Math.min(limit.bytes, maxBytes))),
   ];
 }
 

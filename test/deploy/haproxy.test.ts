@@ -102,15 +102,14 @@ describe('haproxy.cfg', () => {
       const { port, service } = await startBehindHaproxy(t);
       const send = (header: string): Promise<Reply> =>
         exchangeBytes(port, `GET /plants HTTP/1.1\r\nHost: a\r\nConnection: close\r\n${header}\r\n\r\n`);
-      for (const header of [
-        'bad header',
-        'Content-Length: 1\r\nContent-Length: 2',
-        `X-Long: ${'a'.repeat(40_000)}`,
-      ]) {
+      for (const header of ['bad header', `X-Long: ${'a'.repeat(40_000)}`]) {
         const { status, contentType } = await send(header);
-        assert.ok([400, 414].includes(status), String(status));
+        assert.match(String(status), /^(?:400|414|431)$/);
         assert.equal(contentType, 'text/html');
       }
+      // HAProxy 3.2 closes the connection without a response.
+      const { status } = await send('Content-Length: 1\r\nContent-Length: 2');
+      assert.match(String(status), /^(?:undefined|400)$/);
       for (const header of [`X-Long: ${'a'.repeat(20_000)}`, 'X-Many: a\r\n'.repeat(250).trimEnd()]) {
         const { status, contentType } = await send(header);
         assert.deepEqual([status, contentType], [431, 'application/json']);
@@ -250,7 +249,8 @@ async function rejectsConnections(port: number): Promise<boolean> {
 }
 
 interface Reply {
-  readonly status: number;
+  /** Undefined if the connection ended without a response. */
+  readonly status: number | undefined;
   readonly contentType: string | undefined;
   readonly body: string;
 }
@@ -262,7 +262,7 @@ async function exchangeBytes(port: number, bytes: string): Promise<Reply> {
   const response = await text(socket);
   const [, status] = /^HTTP\/1\.1 ([0-9]{3}) /.exec(response) ?? [];
   return {
-    status: Number(status),
+    status: status === undefined ? undefined : Number(status),
     contentType: /^content-type: (.*)\r$/im.exec(response)?.[1],
     body: response.slice(response.indexOf('\r\n\r\n') + 4),
   };

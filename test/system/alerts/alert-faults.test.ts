@@ -188,7 +188,11 @@ describe('alerts of a real Prometheus', { ...needsProgram('prometheus'), concurr
   });
 
   it('target is another exporter → PlantStoreNotMeasured', async (t) => {
-    const exporter = createServer((_request, response) => response.end('other_metric 1\n'));
+    // Prometheus 3 takes metrics only with a Content-Type that it knows.
+    const type = { 'content-type': 'text/plain; version=0.0.4' };
+    const exporter = createServer((_request, response) =>
+      response.writeHead(200, type).end('other_metric 1\n'),
+    );
     const port = await listenOnFreePort(exporter);
     t.after(() => exporter.close());
     await assertOnly(await startPrometheus(t, `http://127.0.0.1:${port}`), ['PlantStoreNotMeasured']);

@@ -94,7 +94,7 @@ export const LIFTED: readonly LiftedLimit[] = [
   {
     limit: 'the limit of chunks, while they are parsed',
     attack: 'tiny-chunks-at-once',
-    breaks: /p99|longest/,
+    breaks: /longest/,
     edits: [NO_CHUNK_LIMIT],
   },
   {

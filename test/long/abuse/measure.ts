@@ -192,13 +192,17 @@ function watchConnections(
 async function idleAfter(target: Target, calm: number, { watchSeconds = USUAL_WATCH_S }: Attack) {
   const began = performance.now();
   let idleMs: number | undefined;
+  let wasBusy = false;
   while (performance.now() - began < watchSeconds * 1_000) {
     const cpu = await cpuSeconds(target.pid);
     const from = performance.now();
     await setTimeout(IDLE_LOOK_MS);
     const used = (await cpuSince(target, cpu)) / ((performance.now() - from) / 1_000);
-    if (used > calm + BUSY) idleMs = undefined;
-    else idleMs ??= from - began;
+    const isBusy = used > calm + BUSY;
+    if (!isBusy) idleMs ??= from - began;
+    // One look alone can be a garbage collection.
+    else if (wasBusy) idleMs = undefined;
+    wasBusy = isBusy;
   }
   return idleMs;
 }

@@ -76,13 +76,15 @@ export async function openConnections(port: number): Promise<number> {
 }
 
 /**
- * Returns the milliseconds until the kernel asks the other end of the TCP connection from a local port whether it is still
- * there (proc_pid_net(5)). Undefined if it never asks. Linux only.
+ * Returns the milliseconds until the kernel asks the other end of the TCP connection between two ports whether it is still
+ * there (proc_pid_net(5)). Undefined if it never asks, or while it waits for an acknowledgement. Linux only.
  */
-export async function keepAliveDueMs(port: number): Promise<number | undefined> {
+export async function keepAliveDueMs(localPort: number, remotePort: number): Promise<number | undefined> {
   const lines = (await readFile('/proc/net/tcp', 'utf8')).split('\n');
-  const end = `:${port.toString(16).toUpperCase().padStart(4, '0')}`;
-  const fields = lines.map((line) => line.trim().split(/\s+/)).find(([, local]) => local?.endsWith(end));
+  const endOf = (port: number): string => `:${port.toString(16).toUpperCase().padStart(4, '0')}`;
+  const fields = lines
+    .map((line) => line.trim().split(/\s+/))
+    .find(([, local, remote]) => local?.endsWith(endOf(localPort)) && remote?.endsWith(endOf(remotePort)));
   const [timer, due = ''] = fields?.[5]?.split(':') ?? [];
   return timer === KEEP_ALIVE_TIMER ? Number.parseInt(due, 16) * MS_PER_CLOCK_TICK : undefined;
 }

@@ -522,9 +522,15 @@ test('the database has other defaults → each session has the settings of the s
 test('a connection is silent for 10 s → the kernel asks whether the server is still there', async (t) => {
   const connections = new Connections(await postgres.freshUrl(t), patient);
   t.after(() => connections.close());
-  const [row] = await connections.query({ text: 'SELECT inet_client_port() AS port' });
-  const due = await keepAliveDueMs(Number(row?.port));
-  assert.ok(due !== undefined && due <= 10_000, `due in ${due} ms`);
+  const [row] = await connections.query({
+    text: 'SELECT inet_client_port() AS own, inet_server_port() AS other',
+  });
+  let due = Number.POSITIVE_INFINITY;
+  await until(async () => {
+    due = (await keepAliveDueMs(Number(row?.own), Number(row?.other))) ?? due;
+    return Number.isFinite(due);
+  });
+  assert.ok(due <= 10_000, `due in ${due} ms`);
 });
 
 test('a server has no setting array_nulls, as CockroachDB → sessions open', async (t) => {

@@ -69,6 +69,9 @@ const SYNTAX_ERROR = '42601';
 
 const INSUFFICIENT_PRIVILEGE = '42501';
 
+/** Also if the account may use no schema of its `search_path`. */
+const INVALID_SCHEMA_NAME = '3F000';
+
 /** Also "invalid role OID". */
 const UNDEFINED_OBJECT = '42704';
 
@@ -157,6 +160,11 @@ export function isUnsupported(error: unknown): boolean {
 /** True if a statement waited for a lock longer than `lock_timeout`. */
 export function isLockTimeout(error: unknown): boolean {
   return codeOf(error) === LOCK_NOT_AVAILABLE;
+}
+
+/** True if the account may not execute a statement, or create a table in any schema. */
+export function isPrivilegeMissing(error: unknown): boolean {
+  return [INSUFFICIENT_PRIVILEGE, INVALID_SCHEMA_NAME].includes(codeOf(error));
 }
 
 /** True if a statement creates a table or index that exists. */

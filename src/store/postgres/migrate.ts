@@ -3,7 +3,7 @@ import { messageOf } from '../../thrown-errors.ts';
 import { applyMigrations } from '../migrations.ts';
 import { type MigrationOptions, StoreNotOpened } from '../store.ts';
 import { Connections } from './connections.ts';
-import { isDuplicateTable, isLockTimeout } from './errors.ts';
+import { isDuplicateTable, isLockTimeout, isPrivilegeMissing } from './errors.ts';
 import { setTimeouts } from './host/sessions.ts';
 import type { Connection } from './statements.ts';
 import { inTransaction } from './transaction.ts';
@@ -98,11 +98,11 @@ export async function migrate(
       await connection.query({ text: setTimeouts('LOCAL', TIMEOUT_MS) });
       return applied;
     } catch (error: unknown) {
-      if (isDuplicateTable(error))
-        throw new StoreNotOpened(
-          `cannot open the PostgreSQL store: ${messageOf(error)}; it is that of another program, or of a restore without the rows of \`migrations\`: name another database, or restore these rows too`,
-          { cause: error },
-        );
+      const remedy = remedyFor(error);
+      if (remedy !== undefined)
+        throw new StoreNotOpened(`cannot open the PostgreSQL store: ${messageOf(error)}; ${remedy}`, {
+          cause: error,
+        });
       if (!isLockTimeout(error)) throw error;
       if (performance.now() > deadline)
         throw new StoreNotOpened(
@@ -114,6 +114,14 @@ export async function migrate(
     await connection.query({ text: 'ROLLBACK TO SAVEPOINT unlocked' });
     await pause(LOCK_PAUSE_MS);
   }
+}
+
+function remedyFor(error: unknown): string | undefined {
+  if (isDuplicateTable(error))
+    return 'it is that of another program, or of a restore without the rows of `migrations`: name another database, or restore these rows too';
+  return isPrivilegeMissing(error)
+    ? 'run `plant-store migrate` as the owner of the tables; if it has run, grant this account its rights'
+    : undefined;
 }
 
 /** Returns a function that calls `report` at its first call only. */

@@ -51,6 +51,22 @@ test('a second login with the rights of the account serves, also when the accoun
   assert.equal(created.status, 200);
 });
 
+test('account may not migrate → StoreNotOpened, which says to migrate as the owner', async (t) => {
+  const remedy = /; run `plant-store migrate` as the owner of the tables; if it has run, grant this account/;
+  const { url, app } = await migrateForAnother(t);
+  await run(url, `REVOKE SELECT ON migrations FROM ${app}`);
+  await assert.rejects(migrateStore(accountUrl(url, app)), /permission denied for table migrations/);
+  await assert.rejects(migrateStore(accountUrl(url, app)), remedy);
+
+  const empty = await postgres.freshUrl(t);
+  await asAdmin(t, empty, `${app}2`, '');
+  await assert.rejects(migrateStore(accountUrl(empty, `${app}2`)), /permission denied for schema public/);
+  await assert.rejects(migrateStore(accountUrl(empty, `${app}2`)), remedy);
+  await run(empty, 'REVOKE USAGE ON SCHEMA public FROM public');
+  await assert.rejects(migrateStore(accountUrl(empty, `${app}2`)), /no schema has been selected/);
+  await assert.rejects(migrateStore(accountUrl(empty, `${app}2`)), remedy);
+});
+
 test('account lacks a privilege → not ready, and the log names it', async (t) => {
   const { url, app } = await migrateForAnother(t);
   await run(url, `REVOKE ALL ON plants, idempotency_keys, tokens FROM ${app}`);

@@ -233,6 +233,8 @@ describe('compose.yaml', () => {
         assert.ok(isOneShot || isChecked, name);
       }
     for (const name of instances) assert.ok('migrate' in mapOf(partOf(name, 'depends_on')), name);
+    // Without a limit, `up --wait` never ends if a migration fails.
+    assert.match(textOf(partOf('migrate', 'restart')), /^on-failure:[0-9]+$/);
   });
 
   test('stop_grace_period exceeds the shutdown limit of the service and its stop delay', () => {

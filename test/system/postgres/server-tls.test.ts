@@ -1,10 +1,11 @@
+// cspell:words hostssl
 import assert from 'node:assert/strict';
 import { execFile } from 'node:child_process';
 import { once } from 'node:events';
-import { chown, copyFile, stat } from 'node:fs/promises';
+import { chown, copyFile, readFile, rename, stat, writeFile } from 'node:fs/promises';
 import type { Socket } from 'node:net';
 import { join } from 'node:path';
-import { after, before, describe, test } from 'node:test';
+import { after, before, describe, type TestContext, test } from 'node:test';
 import { promisify } from 'node:util';
 import { openStore } from '../../../src/store/open-engine.ts';
 import { Connections } from '../../../src/store/postgres/connections.ts';
@@ -20,6 +21,9 @@ const run = promisify(execFile);
 const NAMED = 'localhost';
 const UNNAMED = '127.0.0.1';
 
+/** An account that logs in by a client certificate. */
+const CERTIFIED = 'certified';
+
 const NEEDS_OPENSSL = needsProgram('openssl');
 
 let folder: string;
@@ -30,7 +34,12 @@ before(async () => {
   if (NEEDS_OPENSSL.skip !== undefined) return;
   folder = await freshFolder();
   await Promise.all([createAuthority('authority'), createAuthority('stranger')]);
-  await createServerCertificate('authority');
+  await Promise.all([
+    createCertificate('authority', 'server', `/CN=${NAMED}`, '-addext', `subjectAltName=DNS:${NAMED}`),
+    createCertificate('authority', 'client', `/CN=${CERTIFIED}`),
+    createCertificate('authority', 'other', '/CN=postgres'),
+    createCertificate('stranger', 'forged', `/CN=${CERTIFIED}`),
+  ]);
   [withTls, withoutTls] = await Promise.all([startPostgres(['fsync = off']), startPostgres(['fsync = off'])]);
   await turnOnTls(withTls);
 });
@@ -49,21 +58,29 @@ async function createAuthority(name: string): Promise<void> {
   await openssl('req', '-x509', ...key, ...files, '-days', '2', '-subj', `/CN=${name}`);
 }
 
-async function createServerCertificate(authority: string): Promise<void> {
+async function createCertificate(
+  authority: string,
+  name: string,
+  subject: string,
+  ...extensions: readonly string[]
+): Promise<void> {
   const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'];
   const signed = ['-CA', `${authority}.crt`, '-CAkey', `${authority}.key`, '-days', '2'];
-  const files = ['-keyout', 'server.key', '-out', 'server.crt'];
-  const names = ['-subj', `/CN=${NAMED}`, '-addext', `subjectAltName=DNS:${NAMED}`];
-  await openssl('req', '-x509', ...key, ...signed, ...files, ...names);
+  const files = ['-keyout', `${name}.key`, '-out', `${name}.crt`];
+  await openssl('req', '-x509', ...key, ...signed, ...files, '-subj', subject, ...extensions);
 }
 
 async function turnOnTls(server: PostgresServer): Promise<void> {
   const { uid, gid } = await stat(server.folder);
-  for (const file of ['server.key', 'server.crt']) {
+  for (const file of ['server.key', 'server.crt', 'authority.crt']) {
     await copyFile(join(folder, file), join(server.folder, file));
     await chown(join(server.folder, file), uid, gid);
   }
   await server.sql('ALTER SYSTEM SET ssl = on');
+  await server.sql("ALTER SYSTEM SET ssl_ca_file = 'authority.crt'");
+  await server.sql(`CREATE ROLE ${CERTIFIED} LOGIN`);
+  const rules = join(server.folder, 'pg_hba.conf');
+  await writeFile(rules, `hostssl all ${CERTIFIED} all cert\n${await readFile(rules, 'utf8')}`);
   await server.stop();
   await server.start();
 }
@@ -80,6 +97,16 @@ function open(server: PostgresServer, host: string, query: string): Promise<Stor
       connections,
     },
   );
+}
+
+/** Connects as `CERTIFIED` with a client certificate, if one is named. */
+function connectByCertificate(t: Pick<TestContext, 'after'>, name?: string): Connections {
+  const file = (path: string): string => encodeURIComponent(join(folder, path));
+  const own = name === undefined ? '' : `&sslcert=${file(`${name}.crt`)}&sslkey=${file(`${name}.key`)}`;
+  const url = `postgres://${CERTIFIED}@${NAMED}:${withTls.port}/postgres?sslmode=verify-full&sslrootcert=${file('authority.crt')}${own}`;
+  const certified = new Connections(url, { ...connections, poolSize: 1 });
+  t.after(() => certified.close());
+  return certified;
 }
 
 /** The time of a server, in its format. */
@@ -135,6 +162,36 @@ describe('a server with TLS', NEEDS_OPENSSL, () => {
       await assertNotOpened(open(withTls, host, query), why);
     });
   }
+
+  test('that wants a client certificate → its owner logs in; others are rejected, and the message says why', async (t) => {
+    for (const [name, why] of [
+      ['forged', /certificate|unknown ca/],
+      ['other', /authentication failed/],
+      [undefined, /certificate/],
+    ] as const)
+      await assert.rejects(connectByCertificate(t, name).query({ text: 'SELECT 1' }), why, name);
+    const [row] = await connectByCertificate(t, 'client').query({ text: 'SELECT current_user AS name' });
+    assert.deepEqual({ ...row }, { name: CERTIFIED });
+  });
+
+  test('that wants a client certificate → each new connection reads the files again', async (t) => {
+    const replace = async (name: string): Promise<void> => {
+      for (const end of ['key', 'crt']) {
+        await copyFile(join(folder, `${name}.${end}`), join(folder, `new.${end}`));
+        await rename(join(folder, `new.${end}`), join(folder, `renewed.${end}`));
+      }
+      await withTls.sql(
+        `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '${CERTIFIED}'`,
+      );
+    };
+    await replace('client');
+    const renewed = connectByCertificate(t, 'renewed');
+    await renewed.query({ text: 'SELECT 1' });
+    await replace('forged');
+    await assert.rejects(renewed.query({ text: 'SELECT 1' }), /certificate|unknown ca/);
+    await replace('client');
+    await renewed.query({ text: 'SELECT 1' });
+  });
 
   test('that is silent → the connection is reset, as without TLS', async (t) => {
     const accepted = new Set<Socket>();

@@ -57,6 +57,12 @@ function get(headers: string, target = '/plants?limit=0', version = 'HTTP/1.1'):
   return `GET ${target} ${version}\r\n${WITH}${headers}\r\n`;
 }
 
+/** A list request whose request line and headers have `length` bytes, with a token of 53 characters. */
+function getOf(length: number): string {
+  const others = get('X-Fern: \r\n').replace('{token}', mintSecret()).length;
+  return get(`X-Fern: ${'x'.repeat(length - others)}\r\n`);
+}
+
 /** A given request line before the usual headers. */
 function line(requestLine: string): string {
   return `${requestLine}\r\n${WITH}\r\n`;
@@ -254,6 +260,8 @@ const fields: readonly WireCase[] = [
 ];
 
 const sizes: readonly WireCase[] = [
+  succeeds('16,384 bytes of request line and headers are accepted', getOf(16_384)),
+  ends('16,385 bytes of request line and headers are too large', getOf(16_385) + SMUGGLED, 43100),
   ends('a header of 20,000 bytes is too large', get(`X-Fern: ${'x'.repeat(20_000)}\r\n`) + SMUGGLED, 43100),
   ends(
     'a header with 20,000 spaces is too large',
@@ -262,6 +270,10 @@ const sizes: readonly WireCase[] = [
   ),
   ends('2,000 headers are too large', get('X-Fern: xxxx\r\n'.repeat(2_000)) + SMUGGLED, 43100),
   succeeds('100 headers are accepted', get('X:\r\n'.repeat(98))),
+  creates(
+    'a line end at the start of the body does not count as the 101st header',
+    post(`${'X:\r\n'.repeat(96)}Content-Length: ${FERN.length + 1}\r\n`, `\n${FERN}`),
+  ),
   ends('101 headers are too many', get('X:\r\n'.repeat(99)) + SMUGGLED, 43100),
   ends(
     'a Content-Length behind 1,000 headers is not ignored',

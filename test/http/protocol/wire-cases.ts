@@ -93,6 +93,7 @@ function ends(title: string, sends: string, code = MALFORMED): WireCase {
 
 const parsing: readonly WireCase[] = [
   succeeds('an empty line before the request line is ignored', `\r\n${GET}`),
+  succeeds('a line feed before the request line is ignored', `\n${GET}`),
   ends(
     'a line feed alone does not end a request line',
     'GET /plants?limit=0 HTTP/1.1\nHost: plants.test\n\n',
@@ -308,6 +309,13 @@ const uris: readonly WireCase[] = [
     title: 'a target of 20,000 bytes after a body is too long',
     sends: post(LENGTH, FERN) + get('', `/plants?x=${'7'.repeat(20_000)}`),
     answers: [200, 41400],
+    closes: true,
+    leaves: WITH_FERN,
+  },
+  {
+    title: '16,385 bytes of request line and headers after a chunked body are too large',
+    sends: post(CHUNKED, IN_CHUNKS) + getOf(16_385),
+    answers: [200, 43100],
     closes: true,
     leaves: WITH_FERN,
   },

@@ -131,6 +131,12 @@ const versions: readonly WireCase[] = [
     answers: [200],
     closes: true,
   },
+  ends(
+    'HTTP/1.0 without a header ends after its request line',
+    `GET /plants HTTP/1.0\r\n\r\n${SMUGGLED}`,
+    40100,
+  ),
+  ends('HTTP/1.1 without a header is rejected', `GET /plants HTTP/1.1\r\n\r\n${SMUGGLED}`),
   ends('HTTP/2.0 in the request line is rejected', get('', '/plants', 'HTTP/2.0') + SMUGGLED),
   ends('the preface of HTTP/2 is rejected', 'PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n'),
   ends('HTTP/1.2 is rejected', get('', '/plants', 'HTTP/1.2') + SMUGGLED),

@@ -37,6 +37,8 @@ const CHUNKED = 'Transfer-Encoding: chunked\r\n';
 const FERN = '{"id":2,"name":"Fern"}';
 const LENGTH = `Content-Length: ${FERN.length}\r\n`;
 const IN_CHUNKS = `${FERN.length.toString(16)}\r\n${FERN}\r\n0\r\n\r\n`;
+/** A chunked body in 300 chunks of a byte. */
+const IN_TINY_CHUNKS = `${FERN.padEnd(300).replace(/./g, (byte) => `1\r\n${byte}\r\n`)}0\r\n\r\n`;
 const WITH_FERN = '[{"name":"Kept"},{"name":"Fern"}]';
 
 const MALFORMED = 40004;
@@ -450,6 +452,13 @@ const chunks: readonly WireCase[] = [
     'chunks of one byte are joined',
     post(CHUNKED, `${[...FERN].map((byte) => `1\r\n${byte}\r\n`).join('')}0\r\n\r\n`),
   ),
+  {
+    title: 'the chunks of two bodies do not add up',
+    sends: post(CHUNKED, IN_TINY_CHUNKS) + post(CHUNKED, IN_TINY_CHUNKS),
+    answers: [200, 40002],
+    closes: false,
+    leaves: WITH_FERN,
+  },
   ends(
     'more than 512 chunks of one byte are too many while the body is incomplete',
     post(CHUNKED, '1\r\n \r\n'.repeat(1_000)),

@@ -37,8 +37,6 @@ const CHUNKED = 'Transfer-Encoding: chunked\r\n';
 const FERN = '{"id":2,"name":"Fern"}';
 const LENGTH = `Content-Length: ${FERN.length}\r\n`;
 const IN_CHUNKS = `${FERN.length.toString(16)}\r\n${FERN}\r\n0\r\n\r\n`;
-/** A chunked body in 300 chunks of a byte. */
-const IN_TINY_CHUNKS = `${FERN.padEnd(300).replace(/./g, (byte) => `1\r\n${byte}\r\n`)}0\r\n\r\n`;
 const WITH_FERN = '[{"name":"Kept"},{"name":"Fern"}]';
 
 const MALFORMED = 40004;
@@ -73,6 +71,11 @@ function line(requestLine: string): string {
 /** A create request with the given framing headers. */
 function post(framing: string, content: string, version = 'HTTP/1.1'): string {
   return `POST /plants ${version}\r\n${WITH}${JSON_TYPE}${framing}\r\n${content}`;
+}
+
+/** A chunked body with a chunk for each byte. */
+function inTinyChunks(content: string): string {
+  return `${content.replace(/./g, (byte) => `1\r\n${byte}\r\n`)}0\r\n\r\n`;
 }
 
 function succeeds(title: string, sends: string, status = 200): WireCase {
@@ -448,13 +451,10 @@ const lengths: readonly WireCase[] = [
 ];
 
 const chunks: readonly WireCase[] = [
-  creates(
-    'chunks of one byte are joined',
-    post(CHUNKED, `${[...FERN].map((byte) => `1\r\n${byte}\r\n`).join('')}0\r\n\r\n`),
-  ),
+  creates('chunks of one byte are joined', post(CHUNKED, inTinyChunks(FERN))),
   {
     title: 'the chunks of two bodies do not add up',
-    sends: post(CHUNKED, IN_TINY_CHUNKS) + post(CHUNKED, IN_TINY_CHUNKS),
+    sends: post(CHUNKED, inTinyChunks(FERN.padEnd(300))).repeat(2),
     answers: [200, 40002],
     closes: false,
     leaves: WITH_FERN,

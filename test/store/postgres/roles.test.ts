@@ -52,19 +52,20 @@ test('a second login with the rights of the account serves, also when the accoun
 });
 
 test('account may not migrate → StoreNotOpened, which says to migrate as the owner', async (t) => {
-  const remedy = /; run `plant-store migrate` as the owner of the tables; if it has run, grant this account/;
+  const rejectsMigration = (account: string, why: string): Promise<void> =>
+    assert.rejects(
+      migrateStore(account),
+      new RegExp(`^StoreNotOpened: .*: ${why}; run \`plant-store migrate\` as the owner of the tables; if `),
+    );
   const { url, app } = await migrateForAnother(t);
   await run(url, `REVOKE SELECT ON migrations FROM ${app}`);
-  await assert.rejects(migrateStore(accountUrl(url, app)), /permission denied for table migrations/);
-  await assert.rejects(migrateStore(accountUrl(url, app)), remedy);
+  await rejectsMigration(accountUrl(url, app), 'permission denied for table migrations');
 
   const empty = await postgres.freshUrl(t);
   await asAdmin(t, empty, `${app}2`, '');
-  await assert.rejects(migrateStore(accountUrl(empty, `${app}2`)), /permission denied for schema public/);
-  await assert.rejects(migrateStore(accountUrl(empty, `${app}2`)), remedy);
+  await rejectsMigration(accountUrl(empty, `${app}2`), 'permission denied for schema public');
   await run(empty, 'REVOKE USAGE ON SCHEMA public FROM public');
-  await assert.rejects(migrateStore(accountUrl(empty, `${app}2`)), /no schema has been selected/);
-  await assert.rejects(migrateStore(accountUrl(empty, `${app}2`)), remedy);
+  await rejectsMigration(accountUrl(empty, `${app}2`), 'no schema has been selected to create in');
 });
 
 test('account lacks a privilege → not ready, and the log names it', async (t) => {

@@ -12,6 +12,7 @@ import { Connections } from '../../../src/store/postgres/connections.ts';
 import { type Store, StoreNotOpened } from '../../../src/store/store.ts';
 import { connections, freshFolder } from '../../support/engines.ts';
 import { needsProgram } from '../../support/needs.ts';
+import { until } from '../../support/patience.ts';
 import { type PostgresServer, startPostgres } from '../../support/servers/postgres-server.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
 
@@ -23,6 +24,8 @@ const UNNAMED = '127.0.0.1';
 
 /** An account that logs in by a client certificate. */
 const CERTIFIED = 'certified';
+
+const NEW_KEY = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'];
 
 const NEEDS_OPENSSL = needsProgram('openssl');
 
@@ -54,8 +57,7 @@ async function openssl(...args: readonly string[]): Promise<void> {
 
 async function createAuthority(name: string): Promise<void> {
   const files = ['-keyout', `${name}.key`, '-out', `${name}.crt`];
-  const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'];
-  await openssl('req', '-x509', ...key, ...files, '-days', '2', '-subj', `/CN=${name}`);
+  await openssl('req', '-x509', ...NEW_KEY, ...files, '-days', '2', '-subj', `/CN=${name}`);
 }
 
 async function createCertificate(
@@ -64,10 +66,9 @@ async function createCertificate(
   subject: string,
   ...extensions: readonly string[]
 ): Promise<void> {
-  const key = ['-newkey', 'ec', '-pkeyopt', 'ec_paramgen_curve:prime256v1', '-nodes'];
   const signed = ['-CA', `${authority}.crt`, '-CAkey', `${authority}.key`, '-days', '2'];
   const files = ['-keyout', `${name}.key`, '-out', `${name}.crt`];
-  await openssl('req', '-x509', ...key, ...signed, ...files, '-subj', subject, ...extensions);
+  await openssl('req', '-x509', ...NEW_KEY, ...signed, ...files, '-subj', subject, ...extensions);
 }
 
 async function turnOnTls(server: PostgresServer): Promise<void> {
@@ -175,6 +176,7 @@ describe('a server with TLS', NEEDS_OPENSSL, () => {
   });
 
   test('that wants a client certificate → each new connection reads the files again', async (t) => {
+    const renewed = connectByCertificate(t, 'renewed');
     const replace = async (name: string): Promise<void> => {
       for (const end of ['key', 'crt']) {
         await copyFile(join(folder, `${name}.${end}`), join(folder, `new.${end}`));
@@ -183,9 +185,9 @@ describe('a server with TLS', NEEDS_OPENSSL, () => {
       await withTls.sql(
         `SELECT pg_terminate_backend(pid) FROM pg_stat_activity WHERE usename = '${CERTIFIED}'`,
       );
+      await until(() => renewed.count().idle === 0);
     };
     await replace('client');
-    const renewed = connectByCertificate(t, 'renewed');
     await renewed.query({ text: 'SELECT 1' });
     await replace('forged');
     await assert.rejects(renewed.query({ text: 'SELECT 1' }), /certificate|unknown ca/);

@@ -537,9 +537,13 @@ const chunks: readonly WireCase[] = [
     post(CHUNKED, `16\r\n${FERN}\r\n0\r\nX-Fern: ${'x'.repeat(20_000)}\r\n\r\n${SMUGGLED}`),
     43100,
   ),
+  creates(
+    'a line of 16,384 bytes with the size of a chunk and its extension is accepted',
+    post(CHUNKED, `${'16;'.padEnd(16_382, 'x')}\r\n${FERN}\r\n0\r\n\r\n`),
+  ),
   ends(
-    'chunk extensions of 20,000 bytes are too large',
-    post(CHUNKED, `16;${'x'.repeat(20_000)}\r\n${FERN}\r\n0\r\n\r\n${SMUGGLED}`),
+    'a line of 16,385 bytes with the size of a chunk and its extension is too large',
+    post(CHUNKED, `${'16;'.padEnd(16_383, 'x')}\r\n${FERN}\r\n0\r\n\r\n${SMUGGLED}`),
     41300,
   ),
   ends(

@@ -205,6 +205,11 @@ export function isFromServer(error: unknown): boolean {
 /** The server answers, but is no primary that accepts writes. */
 export class NotPrimary extends StoreUnavailable {}
 
+/** The error of a server that replays a write-ahead log (`in_hot_standby`). */
+export function inRecovery(): NotPrimary {
+  return new NotPrimary('the host is not the primary: it is a standby, or its restore is not finished');
+}
+
 /** True if the server answers, but is read-only. */
 export function isReadOnly(error: unknown): boolean {
   return error instanceof NotPrimary || codeOf(error) === READ_ONLY;

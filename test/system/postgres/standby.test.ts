@@ -19,7 +19,7 @@ test('a standby may lack acknowledged writes → it is never read, even as the o
     openStore(standby.url(), { now: Date.now, connections: options, onFatal: assert.fail }),
     {
       name: 'StoreNotOpened',
-      message: /the host is not the primary$/,
+      message: /the host is not the primary: it is a standby, or its restore is not finished$/,
     },
   );
   // Like a service whose host name later resolves to another server.

@@ -1,6 +1,6 @@
 import type { Row } from '../../rows.ts';
 import { StoreUnavailable } from '../../store.ts';
-import { NotPrimary } from '../errors.ts';
+import { inRecovery } from '../errors.ts';
 import type { Connection, Statement } from '../statements.ts';
 
 /**
@@ -24,7 +24,7 @@ export function withRole({ text, ...rest }: Statement): Statement {
 export function rowsOfPrimary(rows: readonly Row[]): readonly Row[] {
   const [first] = rows;
   if (first === undefined) throw new StoreUnavailable('PostgreSQL did not return its role');
-  if (first.is_standby === true) throw new NotPrimary('the host is not the primary');
+  if (first.is_standby === true) throw inRecovery();
   return first.is_row === true ? rows : [];
 }
 

@@ -4,7 +4,7 @@ import pg from 'pg';
 import { messageOf } from '../../../thrown-errors.ts';
 import type { Row } from '../../rows.ts';
 import type { ConnectionOptions, TimelineRegression } from '../../store.ts';
-import { NotPrimary } from '../errors.ts';
+import { inRecovery, NotPrimary } from '../errors.ts';
 
 /**
  * Milliseconds to wait for an answer after the server's statement timeout. Then the client closes the
@@ -232,15 +232,12 @@ export async function prepareSession(
     client.ask(ask, options),
     client.ask(FIND_TIMELINE, options).catch(() => undefined),
   ]);
-  // Rejects a standby, since it may lack acknowledged writes. Accepts a read-only primary if the URL has only
-  // one host: the primary can still list plants.
   const [role] = rows;
-  if (role?.standby === 'on' || (hosts > 1 && role?.read_only !== 'off'))
-    throw new NotPrimary(
-      role?.standby === 'off'
-        ? 'the host is read-only: default_transaction_read_only is on'
-        : 'the host is not the primary',
-    );
+  // A standby may lack acknowledged writes.
+  if (role?.standby === 'on') throw inRecovery();
+  // A read-only primary can still list plants, so it is accepted if the URL has no other host.
+  if (hosts > 1 && role?.read_only !== 'off')
+    throw new NotPrimary('the host is read-only: default_transaction_read_only is on');
   timelines.note(timeline?.rows[0]?.timeline);
 }
 

@@ -1,9 +1,9 @@
 import { execFileSync } from 'node:child_process';
 
 /**
- * Prints a bill of materials (CycloneDX) of a release: the packages in the bundle, Node in the executable, and the package of the
- * script of /docs, without what that bundles. `npm sbom --omit dev` also drops packages that development packages need too
- * (npm/cli#7909), so this removes what npm marks as development.
+ * Prints a bill of materials (CycloneDX) of a release: the packages in the bundle, Node in the executable, and the
+ * package of the script of /docs, without what that bundles. `npm sbom --omit dev` also drops packages that development
+ * packages need too (npm/cli#7909), so this removes what npm marks as development.
  */
 
 interface Component {
@@ -20,7 +20,10 @@ interface Bom {
   readonly dependencies: readonly { readonly ref: string; readonly dependsOn?: readonly string[] }[];
 }
 
-/** Development packages whose content a release has. Databases of vulnerabilities know Node by its CPE, not as an npm package. */
+/**
+ * Development packages whose content a release has. Databases of vulnerabilities know Node by its CPE, not as an npm
+ * package.
+ */
 const SHIPPED: Readonly<Record<string, (version: string) => { readonly cpe?: string }>> = {
   node: (version) => ({ cpe: `cpe:2.3:a:nodejs:node.js:${version}:*:*:*:*:*:*:*` }),
   '@scalar/fastify-api-reference': () => ({}),

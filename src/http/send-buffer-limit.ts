@@ -59,7 +59,8 @@ export class SendBufferLimit {
 
   /**
    * Waits until the memory is free. If all responses that hold reserved memory wait for more, the first one of these
-   * gets its memory immediately. This prevents a deadlock. The same holds for the responses of one owner. Rejects with an ApiError (50301) after a timeout.
+   * gets its memory immediately. This prevents a deadlock. The same holds for the responses of one owner. Rejects with
+   * an ApiError (50301) after a timeout.
    */
   async reserve(memory: number, response: HeldBytes): Promise<void> {
     const { promise, resolve, reject } = Promise.withResolvers<void>();

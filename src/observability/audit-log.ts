@@ -25,7 +25,10 @@ type RejectionReason =
   | 'claims'
   | 'insufficientScope';
 
-/** Outcome of a write, as the store reported it. `unknown` means that its response was lost: the write may have had its effect. */
+/**
+ * Outcome of a write, as the store reported it. `unknown` means that its response was lost: the write may have had its
+ * effect.
+ */
 export type WriteOutcome = 'confirmed' | 'unknown';
 
 /** Audit of token events. Each event is a log line with the field `audit`. */

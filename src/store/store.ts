@@ -177,9 +177,10 @@ export interface Store {
 export interface Engine extends Omit<Store, 'write' | 'load'> {
   load(): EngineLoad;
   /**
-   * Commits all writes in one transaction: on SQLite in the order of `batch`, on PostgreSQL in any order, so that no lock key
-   * may be that of two of them, nor of a batch in flight, unless both may share it (`lockKeys`). When all are durable, resolves to an outcome for each write. Rejects with StatementRejected if nothing changed and a smaller batch may succeed,
-   * otherwise with StoreUnavailable.
+   * Commits all writes in one transaction: on SQLite in the order of `batch`, on PostgreSQL in any order, so that no
+   * lock key may be that of two of them, nor of a batch in flight, unless both may share it (`lockKeys`). When all are
+   * durable, resolves to an outcome for each write. Rejects with StatementRejected if nothing changed and a smaller
+   * batch may succeed, otherwise with StoreUnavailable.
    */
   commit(batch: readonly Write[]): Promise<readonly Outcome[]>;
 }

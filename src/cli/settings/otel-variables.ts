@@ -69,7 +69,10 @@ function forTraces(environment: OtelEnvironment, what: 'ENDPOINT' | 'PROTOCOL') 
   return { source, value: environment[source] || otelVariables[source] };
 }
 
-/** Returns a warning for each variable with headers that the SDK ignores without one. It quotes no header, which may be secret. */
+/**
+ * Returns a warning for each variable with headers that the SDK ignores without one. It quotes no header, which may be
+ * secret.
+ */
 export function warningsOf(environment: OtelEnvironment): readonly string[] {
   return HEADERS.flatMap((name) => {
     const headers = (environment[name] ?? '').split(',').filter((header) => header.trim() !== '');

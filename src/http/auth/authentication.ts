@@ -64,9 +64,9 @@ export interface Authentication {
    */
   require(scope: Scope): RequestHook;
   /**
-   * Checks again, while a request runs, that its token grants the scope. Looks up each token up to twice a
-   * second, and again after each failure. Rejects with an ApiError (40101 or 40300) if the scope is no longer granted. If the lookup fails,
-   * rejects with its error, unless a lookup within the last `CONFIRMED_MS` has succeeded.
+   * Checks again, while a request runs, that its token grants the scope. Looks up each token up to twice a second, and
+   * again after each failure. Rejects with an ApiError (40101 or 40300) if the scope is no longer granted. If the
+   * lookup fails, rejects with its error, unless a lookup within the last `CONFIRMED_MS` has succeeded.
    */
   recheck(request: FastifyRequest, scope: Scope): Promise<void>;
 }
@@ -162,7 +162,10 @@ export function createAuthentication({
     sizeCalculation: (_lookup, secret) => Math.max(1, secret.length),
   });
 
-  /** Returns the milliseconds from a moment to the time `at`, by the clock that shows more. A clock set back shows the change. */
+  /**
+   * Returns the milliseconds from a moment to the time `at`, by the clock that shows more. A clock set back shows the
+   * change.
+   */
   function ageOf({ wall, monotonic }: Moment, at: number): number {
     return Math.max(Math.abs(at - wall), monotonicNow() - monotonic);
   }

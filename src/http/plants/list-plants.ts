@@ -37,7 +37,10 @@ const CONCURRENT_READS = 4;
  */
 export const STREAM_BYTES = 8 * PAGE_BYTES;
 
-/** A first page of up to this many bytes that ends its list is sent in one write, and does not count towards the memory limit. */
+/**
+ * A first page of up to this many bytes that ends its list is sent in one write, and does not count towards the memory
+ * limit.
+ */
 const SHORT_BYTES = PAGE_BYTES;
 
 /**

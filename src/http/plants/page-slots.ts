@@ -1,6 +1,7 @@
 /**
- * Max pages, except first ones, that all lists together read in one event-loop iteration. A page takes some tenths of a millisecond, one of
- * long plants some milliseconds. More pages would delay new connections: Node accepts only one in each iteration.
+ * Max pages, except first ones, that all lists together read in one event-loop iteration. A page takes some tenths of a
+ * millisecond, one of long plants some milliseconds. More pages would delay new connections: Node accepts only one in
+ * each iteration.
  */
 const MAX_PAGES_PER_ITERATION = 2;
 

@@ -32,7 +32,10 @@ const CURVES = [
   'brainpoolP512r1',
 ];
 
-/** A certificate in PEM, with each label that OpenSSL reads. Only a line that begins with `-----` has a meaning (RFC 7468 §5). */
+/**
+ * A certificate in PEM, with each label that OpenSSL reads. Only a line that begins with `-----` has a meaning (RFC
+ * 7468 §5).
+ */
 const PEM_CERTIFICATE = /^-----BEGIN (?:X509 |TRUSTED )?CERTIFICATE-----.+?^-----END [A-Z0-9 ]+-----/gms;
 
 /** Error: the certificate or its key cannot be used. The message names the file. */

@@ -11,8 +11,9 @@ import { integerArray, type Statement } from './statements.ts';
 const encoder = new TextEncoder();
 
 /**
- * SQL that renders a plant as JSON. The first field is never absent, so each later field begins with a comma. Names the schema of
- * `to_json`: a function of another user for `text` would fit better (https://www.postgresql.org/docs/current/typeconv-func.html).
+ * SQL that renders a plant as JSON. The first field is never absent, so each later field begins with a comma. Names the
+ * schema of `to_json`: a function of another user for `text` would fit better
+ * (https://www.postgresql.org/docs/current/typeconv-func.html).
  */
 const PLANT = `${plantFields
   .map((field, place) => {

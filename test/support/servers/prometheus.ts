@@ -16,7 +16,10 @@ import { freePort } from './free-port.ts';
  */
 const INTERVAL_MS = 250;
 const INTERVAL = `${INTERVAL_MS}ms`;
-/** Shortest `for` of a rule, and shortest time of failing commits. On a busy machine, scrapes can time out for more than a second. */
+/**
+ * Shortest `for` of a rule, and shortest time of failing commits. On a busy machine, scrapes can time out for more than
+ * a second.
+ */
 const SHORTEST_FOR_SECONDS = 3;
 /** Longer than a batch waits for the lock of another process. */
 const LONGEST_BATCH_SECONDS = 10;

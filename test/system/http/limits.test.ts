@@ -250,7 +250,10 @@ test('more chunked bodies on a connection than chunks that one may have → acce
 const TLS_HEAD =
   'OPTIONS /plants HTTP/1.1\r\nHost: plants.test\r\nContent-Type: application/json\r\nContent-Length: 65536\r\n';
 
-/** Opens a TLS connection to a service, on which each text is sent in a record. `received` returns the bytes of all responses. */
+/**
+ * Opens a TLS connection to a service, on which each text is sent in a record. `received` returns the bytes of all
+ * responses.
+ */
 async function openRecords(t: TestContext) {
   const service = await startService(t, await sqlite.freshUrl(t), {
     tlsCert: `${CERTIFICATES}first.pem`,

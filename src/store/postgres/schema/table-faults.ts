@@ -96,8 +96,9 @@ const OTHER_FAULTS = `
    ORDER BY fault`;
 
 /**
- * SQL of the faults of collations: if a library of the system sorts differently since an index was made, the server misses rows
- * in it (https://www.postgresql.org/docs/current/sql-altercollation.html). PostgreSQL 15 and newer note the version, except for `C`.
+ * SQL of the faults of collations: if a library of the system sorts differently since an index was made, the server
+ * misses rows in it (https://www.postgresql.org/docs/current/sql-altercollation.html). PostgreSQL 15 and newer note the
+ * version, except for `C`.
  */
 const CHANGED_COLLATIONS = `
   WITH used AS (

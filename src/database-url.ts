@@ -58,14 +58,37 @@ export function brokenRuleOf(url: string): string | undefined {
 /** Values of PGSSLMODE that the driver knows. It would take any other one for plain text. */
 const SSL_MODES = ['disable', 'prefer', 'require', 'verify-ca', 'verify-full', 'no-verify'];
 
+/** Matches a URL that has an option by which the driver decides about TLS. */
+const SETS_TLS = /[?&]ssl(?!negotiation(?!=direct))/;
+
 /** Returns the rule that a valid database URL breaks since it leaves TLS to the variable PGSSLMODE, and that one is unknown. */
 export function brokenRuleOfSslMode(
   url: string,
   { PGSSLMODE: mode }: Readonly<Record<string, string | undefined>>,
 ): string | undefined {
   if (!mode || SSL_MODES.includes(mode)) return undefined;
-  if (sqliteFile(url) !== undefined || /[?&]ssl(?!negotiation(?!=direct))/.test(url)) return undefined;
+  if (sqliteFile(url) !== undefined || SETS_TLS.test(url)) return undefined;
   return `must have the option sslmode, since PGSSLMODE is ${JSON.stringify(mode)}, not one of ${SSL_MODES.join(', ')}`;
+}
+
+/** Matches a host on this machine, with or without a port, and a folder of Unix sockets. */
+const LOCAL_HOST = /^(?:(?:localhost|127(?:\.[0-9]+){3}|\[?::1\]?)(?::[0-9]*)?$|\/)/i;
+
+/**
+ * Returns true if a valid database URL leads to another machine without TLS, and neither it nor PGSSLMODE asks for plain
+ * text. What the URL leaves out comes from the variables.
+ */
+export function isPlainByDefault(
+  url: string,
+  { PGHOST: usualHost, PGSSLMODE: mode }: Readonly<Record<string, string | undefined>>,
+): boolean {
+  if (mode || sqliteFile(url) !== undefined || SETS_TLS.test(url)) return false;
+  const [, authority = '', query] = /^[a-z]+:\/\/([^/?]*)[^?]*\??(.*)$/s.exec(url) ?? [];
+  const option = new URLSearchParams(query).get('host');
+  const hosts = authority.slice(authority.lastIndexOf('@') + 1).split(',');
+  return hosts.some(
+    (host) => !LOCAL_HOST.test(option || host.replace(/%2f/gi, '/') || usualHost || 'localhost'),
+  );
 }
 
 function brokenRuleOfPostgres(url: string): string | undefined {

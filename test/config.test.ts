@@ -12,6 +12,7 @@ import {
   settings,
   variableOf,
 } from '../src/config.ts';
+import { isPlainByDefault } from '../src/database-url.ts';
 import { encodeCursor } from '../src/http/plants/cursor.ts';
 import { INT64_MAX } from '../src/plant.ts';
 import { freshFolder } from './support/engines.ts';
@@ -567,6 +568,35 @@ describe('a configuration', () => {
         loadConfig({ databaseUrl: accepted }, { PGSSLMODE: mode });
     }
     for (const mode of ['', 'disable', 'no-verify']) loadConfig({ databaseUrl }, { PGSSLMODE: mode });
+  });
+
+  test('plain text to another machine is noticed, unless the URL or PGSSLMODE asks for it', () => {
+    for (const [url, environment = {}] of [
+      ['postgres://u:p@db.example/d'],
+      ['postgres://u:p@db.example:5433/d?application_name=a&sslnegotiation=postgres'],
+      ['postgres://localhost.example'],
+      ['postgres://localhost,db.example:5432/d'],
+      ['postgres://u:p@localhost@db.example/d'],
+      ['postgres://0.0.0.0/d'],
+      ['postgres://localhost/d?host=db.example'],
+      ['postgres:///d', { PGHOST: 'db.example' }],
+    ] as const)
+      assert.equal(isPlainByDefault(url, environment), true, url);
+    for (const [url, environment = {}] of [
+      ['sqlite:plants.db', { PGHOST: 'db.example' }],
+      ['postgres://u:p@localhost:5432/d'],
+      ['postgresql://LOCALHOST'],
+      ['postgres://127.0.0.1:5432,[::1]:5433/d?application_name=db.example'],
+      ['postgres:///d'],
+      ['postgres://u@/d?host=/var/run/postgresql', { PGHOST: 'db.example' }],
+      [`postgres://u@${encodeURIComponent('/tmp')}/d`],
+      ['postgres:///d', { PGHOST: '/var/run/postgresql' }],
+      ['postgres://db.example/d?sslmode=disable'],
+      ['postgres://db.example/d?application_name=a&ssl=true'],
+      ['postgres://db.example/d?sslnegotiation=direct'],
+      ['postgres://db.example/d', { PGSSLMODE: 'disable' }],
+    ] as const)
+      assert.equal(isPlainByDefault(url, environment), false, url);
   });
 
   test('is the same object shape however it is given', () => {

@@ -76,6 +76,8 @@ export const logEvents = {
   'the process may not open as many files as --max-connections needs; raise ulimit -n, or LimitNOFILE of its unit':
     ['warn', 'maxFiles', 'maxConnections'],
   'plain HTTP on a non-loopback address; use TLS or a proxy with TLS': ['warn', 'host'],
+  'PostgreSQL is on another machine and reached without TLS; add sslmode=verify-full to its URL, or sslmode=disable on a private network':
+    ['warn', 'store'],
   'X-Forwarded-For was ignored: its sender is not trusted; if it is a proxy, name it with --trust-proxy': [
     'warn',
     'address',

@@ -6,6 +6,7 @@ import { describe, test } from 'node:test';
 import manifest from '../../package.json' with { type: 'json' };
 import { FORCED_EXIT_MS } from '../../src/cli/commands/serve-command.ts';
 import { loadConfig } from '../../src/config.ts';
+import { isPlainByDefault } from '../../src/database-url.ts';
 import { migrateStore } from '../../src/store/open-engine.ts';
 import {
   assertVariables,
@@ -139,6 +140,7 @@ describe('compose.yaml', () => {
         ['postgres:', 'postgres:5432', 'plants_app', `/${environmentOf('postgres').POSTGRES_DB}`],
       );
       assert.match(password, /^[0-9a-f]{48}$/);
+      assert.equal(isPlainByDefault(config.databaseUrl, {}), false);
       assert.deepEqual([config.host, config.adminHost], ['0.0.0.0', '0.0.0.0'], name);
     }
   });

@@ -1,5 +1,6 @@
 import { Command } from 'commander';
 import type { Config, Flags } from '../../config.ts';
+import { displayUrl, isPlainByDefault } from '../../database-url.ts';
 import { type Audit, createAudit } from '../../observability/audit-log.ts';
 import { revokeToken, storeToken } from '../../observability/audited-writes.ts';
 import { createLog } from '../../observability/log.ts';
@@ -46,6 +47,11 @@ export function serveCommand(context: CommandContext): Command {
     const traces = wantsTraces(context.env);
     for (const warning of traces ? warningsOf(context.env) : [])
       log.event('OpenTelemetry warns; act on its message', { warning });
+    if (isPlainByDefault(config.databaseUrl, context.env))
+      log.event(
+        'PostgreSQL is on another machine and reached without TLS; add sslmode=verify-full to its URL, or sslmode=disable on a private network',
+        { store: displayUrl(config.databaseUrl) },
+      );
     let isOpen = false;
     const onOpened = (): void => {
       isOpen = true;

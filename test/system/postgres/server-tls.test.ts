@@ -13,6 +13,7 @@ import { type Store, StoreNotOpened } from '../../../src/store/store.ts';
 import { connections, freshFolder } from '../../support/engines.ts';
 import { needsProgram } from '../../support/needs.ts';
 import { until } from '../../support/patience.ts';
+import { newInstallation } from '../../support/program.ts';
 import { type PostgresServer, startPostgres } from '../../support/servers/postgres-server.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
 
@@ -212,6 +213,24 @@ describe('a server with TLS', NEEDS_OPENSSL, () => {
 });
 
 describe('a server without TLS', NEEDS_OPENSSL, () => {
+  test('on another machine → one warning, unless the URL asks for plain text', async (t) => {
+    const installation = await newInstallation(t);
+    // Leads to this machine, but not by an address that shows it.
+    const url = `postgres://postgres:secret@0.0.0.0:${withoutTls.port}/postgres`;
+    for (const [databaseUrl, stores] of [
+      [url, [url.replace('secret', '***')]],
+      [`${url}?sslmode=disable`, []],
+    ] as const) {
+      const service = await installation.serve({ env: { DATABASE_URL: databaseUrl } });
+      await service.stop();
+      const warnings = service.log.filter(({ msg }) => String(msg).includes('reached without TLS'));
+      assert.deepEqual(
+        warnings.map(({ store }) => store),
+        stores,
+      );
+    }
+  });
+
   for (const query of ['sslmode=prefer', 'sslmode=require', 'sslmode=verify-full&sslrootcert=AUTHORITY']) {
     test(`is rejected with '${query}', without a fallback to plain text`, async () => {
       await assertNotOpened(open(withoutTls, NAMED, query), /does not support SSL/);

@@ -95,7 +95,7 @@ export class PlantPages {
     const plants = Math.min(this.#left, this.#plants);
     const page = await limitReads(() => this.#store.listPlants(this.#owner, this.#range, { plants, bytes }));
     this.#largeBytes = page.largeBytes;
-    this.pageBytes = Buffer.byteLength(page.json);
+    this.pageBytes = page.bytes;
     if (page.largeBytes !== undefined) return page.json;
     if (page.cut !== undefined) this.#expect(page.cut.count);
     this.#moveOn(page.cut);

@@ -88,8 +88,7 @@ export function createPageReader(
   return async (owner, range, limit) => {
     const row = await readFirst({ owner, range, limit });
     const page = toPage(row);
-    if (page !== undefined && (Number(row?.count) < 2 || Buffer.byteLength(page.json) <= limit.bytes))
-      return page;
+    if (page !== undefined && (Number(row?.count) < 2 || page.bytes <= limit.bytes)) return page;
     const values = [owner, range.from.toString(), range.to.toString(), limit.plants, limit.bytes];
     const fitting = toPage((await read({ ...FITTING_ROWS, values }))[0]);
     if (fitting === undefined) throw unreadablePage(range.from);
@@ -116,9 +115,10 @@ function columnsOf(pages: readonly WantedPage[], maxBytes: number): readonly unk
 function toPage(row: Row | undefined): PlantPage | undefined {
   if (typeof row?.json !== 'string') return undefined;
   const { json, count, last, more, large } = row;
-  if (typeof large === 'number') return { json, largeBytes: large };
-  if (typeof last !== 'string' || more !== true) return { json };
-  return { json, cut: { last: BigInt(last), count: Number(count) } };
+  const page = { json, bytes: Buffer.byteLength(json) };
+  if (typeof large === 'number') return { ...page, largeBytes: large };
+  if (typeof last !== 'string' || more !== true) return page;
+  return { ...page, cut: { last: BigInt(last), count: Number(count) } };
 }
 
 /** Reads the first plant in a range of ids, however large the plant is; undefined if there is none. */

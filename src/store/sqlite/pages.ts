@@ -98,8 +98,9 @@ export function preparePages(db: DatabaseSync) {
       const row = whole.get(owner, range.from, range.to, plants);
       if (typeof row?.json !== 'string') return undefined;
       const { json, last, more } = row;
-      if (bytes < SMALLEST_VALUE_LIMIT && Buffer.byteLength(json) > bytes) return undefined;
-      return typeof last === 'bigint' && more === 1n ? { json, cut: { last, count: plants } } : { json };
+      const page = { json, bytes: Buffer.byteLength(json) };
+      if (page.bytes > bytes) return undefined;
+      return typeof last === 'bigint' && more === 1n ? { ...page, cut: { last, count: plants } } : page;
     } catch (error: unknown) {
       if (isTooBig(error)) return undefined;
       throw error;
@@ -142,5 +143,6 @@ export function preparePages(db: DatabaseSync) {
 /** Returns a page. `last` is the id of its last plant, if the range has plants after it. */
 function pageOf(members: readonly string[], last?: bigint): PlantPage {
   const json = `[${members.join(',')}]`;
-  return last === undefined ? { json } : { json, cut: { last, count: members.length } };
+  const page = { json, bytes: Buffer.byteLength(json) };
+  return last === undefined ? page : { ...page, cut: { last, count: members.length } };
 }

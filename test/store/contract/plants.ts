@@ -91,7 +91,7 @@ export function testPages(engine: TestEngine): void {
   test('an owner without plants has one empty page', async (t) => {
     const store = await openOne(t, engine);
     for (const plants of [1, 10])
-      assert.deepEqual(await store.listPlants('alice', EVERY_ID, upTo(plants)), { json: '[]' });
+      assert.deepEqual(await store.listPlants('alice', EVERY_ID, upTo(plants)), { json: '[]', bytes: 2 });
   });
 
   test('plants are sorted by the number of their id', async (t) => {
@@ -134,7 +134,8 @@ export function testPages(engine: TestEngine): void {
   test('plants of another owner never count as more', async (t) => {
     const store = await openOne(t, engine);
     await writeAll(store, [create(1n), create(2n, { owner: 'bob' }), create(2n, { owner: 'aaron' })]);
-    assert.deepEqual(await store.listPlants('alice', EVERY_ID, upTo(1)), { json: '[{"name":"plant 1"}]' });
+    const { json, cut } = await store.listPlants('alice', EVERY_ID, upTo(1));
+    assert.deepEqual([json, cut], ['[{"name":"plant 1"}]', undefined]);
   });
 
   test('pages that are read at once are the same as pages that are read one by one', async (t) => {
@@ -221,7 +222,9 @@ export function testJson(engine: TestEngine): void {
   async function listed(store: Store, plants: readonly Plant[]): Promise<PlantPage> {
     const writes = plants.map(({ name, tag }, index) => create(BigInt(index), { name, tag: tag ?? null }));
     await writeAll(store, writes);
-    return store.listPlants('alice', EVERY_ID, upTo(plants.length));
+    const page = await store.listPlants('alice', EVERY_ID, upTo(plants.length));
+    assert.equal(page.bytes, Buffer.byteLength(page.json));
+    return page;
   }
 
   test('is equal to that of JSON.stringify, byte for byte, for any name', async (t) => {
@@ -253,6 +256,7 @@ export function testPageBytes(engine: TestEngine): void {
     for (let from = INT64_MIN, more = true; more; ) {
       const range = { from, to: INT64_MAX };
       const page = await store.listPlants('alice', range, limit);
+      assert.equal(page.bytes, Buffer.byteLength(page.json));
       const { json, cut } = page.largeBytes === undefined ? page : await largePage(store, range, page);
       const count = parsePlants({ json }).length;
       assert.ok(count === 1 || Buffer.byteLength(json) <= limit.bytes, `${count} plants`);
@@ -266,9 +270,13 @@ export function testPageBytes(engine: TestEngine): void {
   }
 
   /** Reads the plant that did not fit into a page, as a page. */
-  async function largePage(store: Store, range: IdRange, empty: PlantPage): Promise<PlantPage> {
+  async function largePage(
+    store: Store,
+    range: IdRange,
+    empty: PlantPage,
+  ): Promise<Omit<PlantPage, 'bytes'>> {
     const { largeBytes } = empty;
-    assert.deepEqual(empty, { json: '[]', largeBytes });
+    assert.deepEqual(empty, { json: '[]', bytes: 2, largeBytes });
     const plant = (await store.readLargePlant('alice', range)) ?? assert.fail();
     assert.ok(plant.json.length >= Number(largeBytes));
     const json = `[${Buffer.from(plant.json)}]`;

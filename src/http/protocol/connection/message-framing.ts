@@ -8,7 +8,6 @@ const R = 0x52;
 const SPACE = 0x20;
 const ONE = 0x31;
 const HTTP_VERSION = ' HTTP/1.1';
-const HEAD_END = Buffer.from('\r\n\r\n');
 
 /**
  * Max bytes of a chunked body per call of the parser. The parser creates an object for each chunk, so a call
@@ -81,18 +80,18 @@ export class Framing {
   #part: Part = 'start';
   /** Complete lines of the headers, without the request line, or of the trailers. */
   #fieldLines = 0;
+  /** Number of them in the next slice. */
+  #newLines = 0;
   /** Bytes of an incomplete request line that need no second look. */
   #scanned = 0;
   /** True if these bytes have a method and its space. */
   #hasMethod = false;
-  /** Last three bytes of incomplete headers. The end of headers (CR LF CR LF) may be split over two reads. */
-  #seam = '';
   /** Remaining bytes of the body, or of the current chunk and its line end. */
   #left = 0;
   /** Chunks of the body whose sizes have arrived, however the network divides them. */
   #chunks = 0;
   #line = '';
-  /** Bytes of this line, of which `#line` keeps only the first. */
+  /** Bytes of an incomplete line of the headers or of a chunked body, of which `#line` keeps only the first. */
   #lineBytes = 0;
   #isInTrailers = false;
   /** Bytes of the last slice that come before the trailers. */
@@ -114,21 +113,16 @@ export class Framing {
    * too many headers, trailers or chunks.
    */
   next(bytes: Buffer): number | ApiError {
+    this.#newLines = 0;
     const length = this.#next(bytes);
     if (length instanceof ApiError || !this.#isInFields) return length;
-    this.#countFields(bytes, length);
+    this.#fieldLines += this.#newLines;
+    this.fieldMemory += length - this.#beforeFields + MEMORY_PER_FIELD * this.#newLines;
     return this.#exceedsLimits(length) ? FIELDS_TOO_LARGE : length;
   }
 
   get #isInFields(): boolean {
     return this.#part === 'head' || (this.#part === 'chunked' && this.#isInTrailers);
-  }
-
-  /** Counts the headers or trailers in the next slice, which has `length` bytes. */
-  #countFields(bytes: Buffer, length: number): void {
-    const linesBefore = this.#fieldLines;
-    for (let at = this.#beforeFields; at < length; at += 1) if (bytes[at] === LF) this.#fieldLines += 1;
-    this.fieldMemory += length - this.#beforeFields + MEMORY_PER_FIELD * (this.#fieldLines - linesBefore);
   }
 
   /** True if there are too many headers or trailers, or too many bytes of them, with those in a slice of `length` bytes. */
@@ -147,7 +141,7 @@ export class Framing {
       case 'start':
         return this.#start(bytes);
       case 'head':
-        return this.#endOfHead(bytes);
+        return this.#endOfHead(bytes, 0);
       case 'length':
         return Math.min(this.#left, bytes.length);
       case 'chunked':
@@ -188,11 +182,11 @@ export class Framing {
     if (isPri(bytes, lineEnd)) return UNKNOWN_METHOD;
     this.#part = 'head';
     this.bodyBytes = 0;
-    this.#fieldLines = -1;
+    this.#fieldLines = 0;
+    this.#lineBytes = 0;
     this.#scanned = 0;
     this.#hasMethod = false;
-    const end = bytes.indexOf(HEAD_END, lineEnd - 1);
-    return end === -1 ? this.#keepSeam(bytes, bytes.length) : end + HEAD_END.length;
+    return this.#endOfHead(bytes, lineEnd + 1);
   }
 
   /** Scans the rest of a method, to the first space. Returns false if it is not one. */
@@ -202,17 +196,20 @@ export class Framing {
     return scanned !== null && (this.#hasMethod || scanned[1] === '');
   }
 
-  #endOfHead(bytes: Buffer): number {
-    const before = this.#seam.length;
-    const across = (this.#seam + bytes.toString('latin1', 0, 3)).indexOf('\r\n\r\n');
-    if (across !== -1) return across + HEAD_END.length - before;
-    const end = bytes.indexOf(HEAD_END);
-    return end === -1 ? this.#keepSeam(bytes, bytes.length) : end + HEAD_END.length;
-  }
-
-  #keepSeam(bytes: Buffer, length: number): number {
-    this.#seam = (this.#seam + bytes.toString('latin1', Math.max(0, length - 3))).slice(-3);
-    return length;
+  /**
+   * Counts the headers from `begin` on. Returns the end of the line without one that follows them, or of all bytes. A line
+   * of one byte is CR LF: the parser rejects any other.
+   */
+  #endOfHead(bytes: Buffer, begin: number): number {
+    let lineBegin = begin - this.#lineBytes;
+    for (let at = begin; at < bytes.length; at += 1) {
+      if (bytes[at] !== LF) continue;
+      this.#newLines += 1;
+      if (at - lineBegin === 1) return at + 1;
+      lineBegin = at + 1;
+    }
+    this.#lineBytes = bytes.length - lineBegin;
+    return bytes.length;
   }
 
   #beginBody({ headers }: IncomingMessage): void {
@@ -257,7 +254,10 @@ export class Framing {
     const line = this.#line;
     this.#line = '';
     this.#lineBytes = 0;
-    if (this.#isInTrailers) return line === '\r\n';
+    if (this.#isInTrailers) {
+      this.#newLines += 1;
+      return line === '\r\n';
+    }
     const size = Number.parseInt(line, 16);
     if (size === 0) {
       this.#isInTrailers = true;

@@ -88,6 +88,8 @@ export function logTo(destination: LogDestination, level: string): Pick<ServiceL
   };
   if (!logger.isLevelEnabled('info')) return { log, answered: () => undefined };
   const begin = `{"level":${INFO}`;
+  const ownerAsJson = createRenderer();
+  const tokenAsJson = createRenderer();
   return {
     log,
     // Formats the line `answered` without pino, whose formatting would take 10 % of the time of a request.
@@ -96,8 +98,8 @@ export function logTo(destination: LogDestination, level: string): Pick<ServiceL
       const code = error === undefined ? '' : `,"error":${error}`;
       const share = limit === undefined ? '' : `,"limit":"${limit}"`;
       const again = replayed === undefined ? '' : ',"replayed":true';
-      const whose = owner === undefined ? '' : `,"owner":${JSON.stringify(owner)}`;
-      const by = token === undefined ? '' : `,"token":${JSON.stringify(token)}`;
+      const whose = owner === undefined ? '' : `,"owner":${ownerAsJson(owner)}`;
+      const by = token === undefined ? '' : `,"token":${tokenAsJson(token)}`;
       destination.write(
         `${begin}${timestamp()},"requestId":"${requestId}"${trace},"operation":"${operation}","status":${status}${code}${share},"ms":${ms}${again}${whose}${by},"msg":"answered"}\n`,
         'request',
@@ -149,6 +151,19 @@ async function prettyPrinted(destination: LogDestination): Promise<LogDestinatio
   return {
     ...destination,
     write: (line, kind) => destination.write(escapeColouredLines(render(line)), kind),
+  };
+}
+
+/** Renders a text as JSON, and again only when the text changes: a caller often sends several requests in a row. */
+function createRenderer(): (text: string) => string {
+  let last = '';
+  let json = '""';
+  return (text) => {
+    if (text !== last) {
+      last = text;
+      json = JSON.stringify(text);
+    }
+    return json;
   };
 }
 

@@ -70,8 +70,8 @@ export function createPlant(store: Store): HandlerOf<typeof createPlantOperation
     const plant = request.body;
     const key = request.headers['idempotency-key'];
     const outcome = await store.write({
-      kind: 'createPlant',
       ...toPlantRow(ownerOf(request), plant),
+      kind: 'createPlant',
       idempotency: key === undefined ? null : { key, digest: digestPlant(plant) },
     });
     if (isReplay(outcome, plant)) {

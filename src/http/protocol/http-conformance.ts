@@ -65,9 +65,15 @@ export function faultOfTrailers(message: IncomingMessage): ApiError | undefined 
   return new ApiError(40004, 'a trailer must not be `Connection` or `Proxy-Connection` (RFC 9110 §6.5.1)');
 }
 
+/** The last valid host. Nearly all requests have the same one. */
+let lastHost: string | undefined;
+
 /** Returns true for a valid host with an optional port (RFC 9110 §7.2). An empty host is invalid (§4.2.1). */
 function isHost(text: string): boolean {
-  return NAMED_HOST.test(text) || isIPv6(IPV6_HOST.exec(text)?.[1] ?? '') || FUTURE_HOST.test(text);
+  if (text === lastHost) return true;
+  const isValid = NAMED_HOST.test(text) || isIPv6(IPV6_HOST.exec(text)?.[1] ?? '') || FUTURE_HOST.test(text);
+  if (isValid) lastHost = text;
+  return isValid;
 }
 
 /** Returns true for `OPTIONS *`, which is about the server as a whole (RFC 9110 §9.3.7). */

@@ -212,14 +212,12 @@ function note(
   start: number,
   end: number,
 ): void {
-  let isWanted = false;
-  for (const member of members) {
-    if (!isName(member.name, bytes, nameStart + 1, nameEnd - 1)) continue;
+  const member = members.find(({ name }) => isName(name, bytes, nameStart + 1, nameEnd - 1));
+  if (member === undefined) onOther?.(() => String(decode(bytes, nameStart, nameEnd)));
+  else {
     member.start = start;
     member.end = end;
-    isWanted = true;
   }
-  if (!isWanted) onOther?.(() => String(decode(bytes, nameStart, nameEnd)));
 }
 
 /**

@@ -188,16 +188,11 @@ export class Connections {
     return result.rows;
   }
 
-  async #ask(client: Client, { name, text, values }: Statement): Promise<pg.QueryResult<Row>> {
+  async #ask(client: Client, statement: Statement): Promise<pg.QueryResult<Row>> {
     // pg does not send a statement on a connection that is lost.
     const isSent = client.lostBy === undefined;
     try {
-      const config = {
-        ...(this.#options.prepare && name !== undefined ? { name } : {}),
-        ...(values === undefined ? {} : { values: [...values] }),
-        text,
-      };
-      return await client.ask(config, this.#options);
+      return await client.ask(statement, this.#options);
     } catch (error: unknown) {
       // Treats every error that is not from the server as a connection failure. pg has no common code for
       // resets, closed connections and timeouts.

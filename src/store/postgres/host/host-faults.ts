@@ -62,7 +62,7 @@ async function findFault(
     return `${place} cannot be used now, so a failover to it would fail: ${reasonOf(error)}`;
   }
   try {
-    const { rows } = await client.ask(FIND_IDENTITY.text, options);
+    const { rows } = await client.ask(FIND_IDENTITY, options);
     const [row] = rows;
     if (row?.read_only === 'on')
       return `${place} is read-only, but no standby; correct its setup, or the database URL`;

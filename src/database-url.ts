@@ -58,16 +58,13 @@ export function brokenRuleOf(url: string): string | undefined {
 /** Values of PGSSLMODE that the driver knows. It would take any other one for plain text. */
 const SSL_MODES = ['disable', 'prefer', 'require', 'verify-ca', 'verify-full', 'no-verify'];
 
-/** Matches a URL that has an option by which the driver decides about TLS. */
-const SETS_TLS = /[?&]ssl(?!negotiation(?!=direct))/;
-
 /** Returns the rule that a valid database URL breaks since it leaves TLS to the variable PGSSLMODE, and that one is unknown. */
 export function brokenRuleOfSslMode(
   url: string,
   { PGSSLMODE: mode }: Readonly<Record<string, string | undefined>>,
 ): string | undefined {
   if (!mode || SSL_MODES.includes(mode)) return undefined;
-  if (sqliteFile(url) !== undefined || SETS_TLS.test(url)) return undefined;
+  if (sqliteFile(url) !== undefined || setsTls(optionsOf(url))) return undefined;
   return `must have the option sslmode, since PGSSLMODE is ${JSON.stringify(mode)}, not one of ${SSL_MODES.join(', ')}`;
 }
 
@@ -82,19 +79,35 @@ export function isPlainByDefault(
   url: string,
   { PGHOST: usualHost, PGSSLMODE: mode }: Readonly<Record<string, string | undefined>>,
 ): boolean {
-  if (mode || sqliteFile(url) !== undefined || SETS_TLS.test(url)) return false;
-  const [, authority = '', query] = /^[a-z]+:\/\/([^/?]*)[^?]*\??(.*)$/s.exec(url) ?? [];
-  const option = new URLSearchParams(query).get('host');
+  const options = optionsOf(url);
+  if (mode || sqliteFile(url) !== undefined || setsTls(options)) return false;
+  const [, authority = ''] = /^[a-z]+:\/\/([^/?]*)/s.exec(url) ?? [];
+  const option = options.getAll('host').at(-1);
   const hosts = authority.slice(authority.lastIndexOf('@') + 1).split(',');
   return hosts.some(
     (host) => !LOCAL_HOST.test(option || host.replace(/%2f/gi, '/') || usualHost || 'localhost'),
   );
 }
 
+/** Returns the part of a URL after its first `?`. */
+function queryOf(url: string): string {
+  return url.split('?').slice(1).join('?');
+}
+
+function optionsOf(url: string): URLSearchParams {
+  return new URLSearchParams(queryOf(url));
+}
+
+/** Returns true if the driver decides by these options whether to use TLS. */
+function setsTls(options: URLSearchParams): boolean {
+  const names = Object.keys(TLS_OPTIONS).filter((name) => name !== 'sslnegotiation');
+  return names.some((name) => options.has(name)) || options.get('sslnegotiation') === 'direct';
+}
+
 function brokenRuleOfPostgres(url: string): string | undefined {
   if (!isPostgresUrl(url)) return POSTGRES_RULE;
-  const query = url.split('?').slice(1).join('?');
-  const options = new URLSearchParams(query);
+  const query = queryOf(url);
+  const options = optionsOf(url);
   for (const name of options.keys()) {
     const rule = /^ssl/i.test(name) ? brokenRuleOfTls(name, options.getAll(name)) : undefined;
     if (rule !== undefined) return rule;

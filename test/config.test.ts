@@ -554,7 +554,9 @@ describe('a configuration', () => {
   test('rejects an unknown PGSSLMODE, which would mean plain text, unless the URL says more of TLS', () => {
     const databaseUrl = 'postgres://a,b/d';
     for (const mode of ['verify_full', 'allow']) {
-      for (const rejected of [databaseUrl, `${databaseUrl}?sslnegotiation=postgres`])
+      for (const rejected of ['', '?sslnegotiation=postgres', '?application_name=a?sslmode=disable'].map(
+        (options) => databaseUrl + options,
+      ))
         assert.throws(
           () => loadConfig({ databaseUrl: rejected }, { PGSSLMODE: mode }),
           new ConfigInvalid(
@@ -579,6 +581,9 @@ describe('a configuration', () => {
       ['postgres://u:p@localhost@db.example/d'],
       ['postgres://0.0.0.0/d'],
       ['postgres://localhost/d?host=db.example'],
+      ['postgres://db.example/d?host=localhost&host=db.example'],
+      ['postgres://db.example/d?application_name=a?sslmode=verify-full'],
+      ['postgres://u:p&ssl@db.example/d'],
       ['postgres:///d', { PGHOST: 'db.example' }],
     ] as const)
       assert.equal(isPlainByDefault(url, environment), true, url);

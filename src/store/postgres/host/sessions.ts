@@ -241,7 +241,9 @@ export async function prepareSession(
   if (role?.standby === 'on') throw inRecovery();
   // A read-only primary can still list plants, so it is accepted if the URL has no other host.
   if (hosts > 1 && role?.read_only !== 'off')
-    throw new NotPrimary('the host is read-only: default_transaction_read_only is on');
+    throw role?.standby === 'off'
+      ? new NotPrimary('the host is read-only: default_transaction_read_only is on')
+      : inRecovery();
   timelines.note(timeline?.rows[0]?.timeline);
 }
 

@@ -741,6 +741,10 @@ test('several keys with the id of the token → verified with each of the first 
     if (index < 4) assert.equal((await list(service, token)).status, 200, `key ${index}`);
     else await assertInvalid(service, token, 'beyond the limit');
   }
+  const [first = assert.fail()] = keys;
+  await assertInvalid(service, await sign(first, { ...claimed, exp: exp - 6_000 }, 'at+jwt'), 'expired');
+  const last = service.logLines.findLast((line) => line.includes('"tokenRefused"')) ?? '';
+  assert.equal(JSON.parse(last).reason, 'expired', 'the other keys are not tried');
   pass(service, COOLDOWN_MS);
   await assertInvalid(service, await sign(firstKey, claimed, 'at+jwt'), 'another key with this id');
   assert.equal(provider.keysRead, 1, 'the keys are known, so they are not read again');

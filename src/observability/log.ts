@@ -88,8 +88,8 @@ export function logTo(destination: LogDestination, level: string): Pick<ServiceL
   };
   if (!logger.isLevelEnabled('info')) return { log, answered: () => undefined };
   const begin = `{"level":${INFO}`;
-  const ownerAsJson = createRenderer();
-  const tokenAsJson = createRenderer();
+  const ownerAsJson = createTextRenderer();
+  const tokenAsJson = createTextRenderer();
   return {
     log,
     // Formats the line `answered` without pino, whose formatting would take 10 % of the time of a request.
@@ -154,8 +154,8 @@ async function prettyPrinted(destination: LogDestination): Promise<LogDestinatio
   };
 }
 
-/** Renders a text as JSON, and again only when the text changes: a caller often sends several requests in a row. */
-function createRenderer(): (text: string) => string {
+/** Creates a function that renders a text as JSON. It remembers the last one: a caller often sends several requests in a row. */
+function createTextRenderer(): (text: string) => string {
   let last = '';
   let json = '""';
   return (text) => {

@@ -547,6 +547,11 @@ const chunks: readonly WireCase[] = [
     41300,
   ),
   ends(
+    'chunk extensions of 20,000 bytes are too large',
+    post(CHUNKED, `16;${'x'.repeat(20_000)}\r\n${FERN}\r\n0\r\n\r\n${SMUGGLED}`),
+    41300,
+  ),
+  ends(
     'chunks above the body limit are rejected',
     post(CHUNKED, `10001\r\n${' '.repeat(65_537)}\r\n0\r\n\r\n${SMUGGLED}`),
     41300,

@@ -197,8 +197,8 @@ export class Framing {
   }
 
   /**
-   * Counts the headers from `begin` on. Returns the end of the line without one that follows them, or of all bytes. A line
-   * of one byte is CR LF: the parser rejects any other.
+   * Counts the headers from `begin` on. Returns the end of the empty line behind them, or of all bytes if that line has not
+   * arrived. A line with one byte before its line feed is the empty one: the parser rejects any other byte than CR there.
    */
   #endOfHead(bytes: Buffer, begin: number): number {
     let lineBegin = begin - this.#lineBytes;

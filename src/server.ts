@@ -177,6 +177,8 @@ const MOUNT_WARNINGS = {
     'the SQLite file is on a network file system, where its locks do not work; move it to a local disk, or use PostgreSQL',
   memory:
     'the SQLite file is on a file system in memory, which a restart of the machine or container empties; move it to a disk',
+  container:
+    'the SQLite file is on an overlay file system, which is usually removed with its container; mount a volume for it',
 } as const;
 
 /** The setup of an embedded store. */

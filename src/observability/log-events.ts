@@ -72,6 +72,8 @@ export const logEvents = {
     ['warn', 'store'],
   'the SQLite file is on a file system in memory, which a restart of the machine or container empties; move it to a disk':
     ['warn', 'store'],
+  'the SQLite file is on an overlay file system, which is usually removed with its container; mount a volume for it':
+    ['warn', 'store'],
   'every user can read or change the SQLite file; set its mode to 640 or 600': ['warn', 'store', 'mode'],
   'the process may not open as many files as --max-connections needs; raise ulimit -n, or LimitNOFILE of its unit':
     ['warn', 'maxFiles', 'maxConnections'],

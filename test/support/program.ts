@@ -17,11 +17,13 @@ export interface Lifetime {
 export type LogLine = Readonly<Record<string, unknown>>;
 
 /**
- * True for a warning about the setup of the tests: folders for temporary files are in memory on some machines, and the shared
+ * True for a warning about the setup of the tests: folders for temporary files are in memory on some machines, or in a container, and the shared
  * PostgreSQL server has no fsync.
  */
 export function isOfTestSetup({ msg }: LogLine): boolean {
-  return /^(?:the SQLite file is on a file system in memory|PostgreSQL may lose writes)/.test(String(msg));
+  return /^(?:the SQLite file is on (?:a file system in memory|an overlay file system)|PostgreSQL may lose writes)/.test(
+    String(msg),
+  );
 }
 
 /** A running process of the program `plant-store`. */

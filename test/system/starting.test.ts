@@ -291,17 +291,26 @@ describe('store rejected, with its name in the message', TOGETHER, () => {
   });
 });
 
-/** Flags of strace, from version 5.11 on, that put the number of NFS into the first field of the result of statfs(2). */
-const AS_NFS = ['-e', 'trace=statfs', '-e', 'inject=statfs:poke_exit=@arg2=6969000000000000'];
-const NEEDS_POKE = needs('strace 5.11', canRun('strace', '-o', '/dev/null', ...AS_NFS, 'true'));
+/** Flags of strace, from version 5.11 on, that put a number, as bytes, into the first field of the result of statfs(2). */
+function asFileSystem(type: string): string[] {
+  return ['-e', 'trace=statfs', '-e', `inject=statfs:poke_exit=@arg2=${type}`];
+}
 
-it('store on a network file system → a warning', NEEDS_POKE, async (t) => {
-  const installation = await newInstallation(t);
-  const wrap = (command: readonly string[]) => [...STRACE, ...AS_NFS, ...command];
-  const service = await installation.serve({ wrap });
-  await service.logged(({ msg }) => /^the SQLite file is on a network file system/.test(String(msg)));
-  assert.equal((await service.stop()).code, 0);
-});
+const NFS = asFileSystem('6969000000000000');
+const OVERLAY = asFileSystem('30764c7900000000');
+const NEEDS_POKE = needs('strace 5.11', canRun('strace', '-o', '/dev/null', ...NFS, 'true'));
+
+for (const [name, fileSystem, warning] of [
+  ['a network file system', NFS, /^the SQLite file is on a network file system/],
+  ['the file system of a container', OVERLAY, /^the SQLite file is on an overlay file system/],
+] as const)
+  it(`store on ${name} → a warning`, NEEDS_POKE, async (t) => {
+    const installation = await newInstallation(t);
+    const wrap = (command: readonly string[]) => [...STRACE, ...fileSystem, ...command];
+    const service = await installation.serve({ wrap });
+    await service.logged(({ msg }) => warning.test(String(msg)));
+    assert.equal((await service.stop()).code, 0);
+  });
 
 it(
   'store on a file system in memory → a warning',

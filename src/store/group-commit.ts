@@ -58,8 +58,6 @@ export interface GroupCommitOptions {
   readonly maxBatch?: number;
   /** Max batches in flight. If the value is 1, the writes of one owner run in the order of their arrival. */
   readonly maxInFlight: number;
-  /** Event-loop iterations in which a batch gathers writes before it commits; 1 by default. */
-  readonly iterations?: number;
   /**
    * Called at each batch. While it returns true, writes commit in two alternating halves: a batch starts immediately
    * when half of the writes in progress are queued. The event loop handles one half during the commit of the other.
@@ -93,7 +91,7 @@ interface GroupCommit {
  */
 export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
   const { commit, maxBatch = MAX_BATCH, maxInFlight, maxWaiting = MAX_WAITING } = options;
-  const { maxWaitMs, iterations = 1, inHalves = () => false, keysOf = () => [] } = options;
+  const { maxWaitMs, inHalves = () => false, keysOf = () => [] } = options;
   let waiting: Waiting[] = [];
   let ticks = 0;
   /** The batches in flight, oldest first. */
@@ -131,19 +129,15 @@ export function createGroupCommit(options: GroupCommitOptions): GroupCommit {
     return halving && peak >= MIN_HALVED ? Math.ceil(peak / 2) : Number.POSITIVE_INFINITY;
   }
 
-  // Delays the batch until all requests of this event-loop iteration are handled, so that their writes share
-  // the batch.
+  // Delays the batch until all requests of this event-loop iteration and of the next one are handled. In the next one, clients
+  // that just got a response send their next request.
   function schedule(): void {
     if (scheduled) return;
     scheduled = true;
-    setImmediate(gather, iterations - 1);
+    setImmediate(setImmediate, launchScheduled);
   }
 
-  function gather(left: number): void {
-    if (left > 0) {
-      setImmediate(gather, left - 1);
-      return;
-    }
+  function launchScheduled(): void {
     scheduled = false;
     if (inFlight.size < maxInFlight) void launch();
   }

@@ -30,6 +30,8 @@ export async function openStore(url: string, options: StoreOptions): Promise<Sto
   const { engine, batching } = await openEngine(url, options);
   const writes = createGroupCommit({
     commit: reported((batch) => engine.commit(batch), options),
+    // Faster only while this thread is busy at least half of the time (docs/decisions/0002-sqlite.md).
+    inHalves: watchEventLoop(),
     ...batching,
   });
   return {
@@ -70,9 +72,7 @@ async function openEngine(url: string, options: StoreOptions) {
   if (file !== undefined) {
     const { openSqlite } = await import('./sqlite/engine.ts');
     const engine = await openSqlite(file, options);
-    // `iterations`: in the second one, clients that just got a response send their next request, which shares the fsync.
-    // `inHalves`: faster only while this thread is busy at least half of the time (docs/decisions/0002-sqlite.md).
-    return { engine, batching: { maxInFlight: 1, iterations: 2, inHalves: watchEventLoop() } };
+    return { engine, batching: { maxInFlight: 1 } };
   }
   const { openPostgres } = await import('./postgres/engine.ts');
   const { lockKeys } = await import('./postgres/batch.ts');

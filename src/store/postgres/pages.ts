@@ -50,8 +50,8 @@ const RENDERED_BYTES = 4 * 1024 * 1024;
 const SHARED_PLANTS = 64;
 const SHARED_PAGES = 16;
 
-/** Statements among which the pages of an event-loop iteration are divided: a slow page delays fewer others. */
-const PARALLEL_STATEMENTS = 4;
+/** Statements among which pages that arrive together are divided: a slow page delays fewer others. */
+const PARALLEL_STATEMENTS = 2;
 
 interface WantedPage {
   readonly owner: string;
@@ -61,7 +61,7 @@ interface WantedPage {
 
 /**
  * Returns a function that reads a page. The first statement reads up to the max number of plants, which usually
- * fit into the byte limit. Short pages of an event-loop iteration share it. If the plants do not fit, a second
+ * fit into the byte limit. Short pages that arrive together share it. If the plants do not fit, a second
  * statement adds up their sizes and ends the page at the limit.
  */
 export function createPageReader(

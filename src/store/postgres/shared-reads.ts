@@ -12,7 +12,7 @@ const QUERY_CANCELED = '57014';
 interface SharedReadsOptions<Key, Result> {
   /** Max keys in one call of `readAll`. */
   readonly max: number;
-  /** Max parallel calls of `readAll` among which the keys of an event-loop iteration are divided; more if `max` requires it. */
+  /** Max parallel calls of `readAll` among which keys that arrive together are divided; more if `max` requires it. */
   readonly parallel: number;
   /** Resolves to the results in the order of the keys, with undefined where there is none. */
   readonly readAll: (keys: readonly Key[]) => Promise<readonly (Result | undefined)[]>;
@@ -27,7 +27,7 @@ interface Waiting<Key, Result> {
 }
 
 /**
- * Returns a function that reads the result for a key. Calls of one event-loop iteration share calls of `readAll`:
+ * Returns a function that reads the result for a key. Calls of two event-loop iterations share calls of `readAll`:
  * with many clients, a statement for each costs more than the rest of a request. If the server rejects a shared
  * statement, reads each key alone, so that a row that cannot be read concerns its own readers only.
  */
@@ -61,7 +61,8 @@ export function shareReads<Key, Result>({
 
   return (key) =>
     new Promise((resolve, reject) => {
-      if (waiting.length === 0) setImmediate(readWaiting);
+      // In the second iteration, clients that just got a response send their next request.
+      if (waiting.length === 0) setImmediate(setImmediate, readWaiting);
       waiting.push({ key, resolve, reject });
     });
 }

@@ -6,7 +6,7 @@ import type { Statement } from './statements.ts';
 /** Max tokens that one statement finds. */
 const TOKENS_AT_ONCE = 1_024;
 
-/** Returns a function that finds a token by its digest. Lookups of an event-loop iteration share a statement. */
+/** Returns a function that finds a token by its digest. Lookups that arrive together share a statement. */
 export function createTokenLookup(
   read: (statement: Statement) => Promise<readonly Row[]>,
 ): (digest: Uint8Array) => Promise<FoundToken | undefined> {

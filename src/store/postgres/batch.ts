@@ -123,17 +123,17 @@ async function inPipelinedTransaction(
 
 async function execute(connection: Connection, members: readonly Member[], perOwner: boolean): Promise<void> {
   const keyed = members.filter(isKeyed);
-  await Promise.all(partsOf(keyed, perOwner).map((part) => claimKeys(connection, part)));
+  await Promise.all(partsOf(keyed, perOwner).map((part) => claimKeys(connection, part, perOwner)));
   const claimed = keyed.filter(({ outcome }) => outcome === undefined);
   const open = members.filter(({ outcome }) => outcome === undefined);
   await Promise.all([
     ...partsOf(open.filter(isCreation), perOwner).map((part) => create(connection, part)),
-    ...partsOf(open.filter(isDeletion), perOwner).map((part) => remove(connection, part)),
+    ...partsOf(open.filter(isDeletion), perOwner).map((part) => remove(connection, part, perOwner)),
     ...sortedTokenWrites(open).map((member) => writeToken(connection, member)),
   ]);
   // A key that stays is a promise that its plant was created.
   const failed = claimed.filter(({ outcome }) => outcome !== 'created');
-  await Promise.all(partsOf(failed, perOwner).map((part) => releaseKeys(connection, part)));
+  await Promise.all(partsOf(failed, perOwner).map((part) => releaseKeys(connection, part, perOwner)));
 }
 
 const isUnkeyedCreation = (write: Write): write is Creation =>
@@ -159,8 +159,14 @@ async function create(
 async function remove(
   connection: Connection,
   members: readonly (Member & { write: Deletion })[],
+  ofOneOwner: boolean,
 ): Promise<void> {
-  const deleted = await connection.query(deletePlants(members.map(({ write }) => write)));
+  const deleted = await connection.query(
+    deletePlants(
+      members.map(({ write }) => write),
+      ofOneOwner,
+    ),
+  );
   settle(members, deleted, 'deleted', 'absent');
 }
 
@@ -201,6 +207,7 @@ function settle(
 async function claimKeys(
   connection: Connection,
   members: readonly (Member & { write: KeyedCreation })[],
+  ofOneOwner: boolean,
 ): Promise<void> {
   const claims = members.map((member) => ({
     member,
@@ -210,25 +217,24 @@ async function claimKeys(
   const ordered = claims.toSorted((a, b) => (`${a.owner} ${a.key}` < `${b.owner} ${b.key}` ? -1 : 1));
   const owners = ordered.map(({ owner }) => owner);
   const keys = ordered.map(({ key }) => key);
-  const [claimed, used] = await Promise.all([
-    connection.query({
-      name: 'claim-keys',
-      text: `INSERT INTO idempotency_keys AS old (owner, key, digest, outcome, first_used_at)
-             SELECT owner, key, digest, 'created', ${NOW_MS}
-               FROM unnest($1::text[], $2::text[], $3::bytea[]) AS new (owner, key, digest)
-             ON CONFLICT (owner, key) DO UPDATE
-               SET digest = excluded.digest, outcome = excluded.outcome, first_used_at = excluded.first_used_at
-               WHERE old.first_used_at <= excluded.first_used_at - ${KEY_LIFETIME_MS} OR old.outcome = 'idTaken'
-             RETURNING owner, key`,
-      values: [owners, keys, ordered.map(({ digest }) => digest)],
-    }),
-    connection.query(findKeys(ordered)),
-  ]);
+  const claimed = await connection.query({
+    name: 'claim-keys',
+    text: `INSERT INTO idempotency_keys AS old (owner, key, digest, outcome, first_used_at)
+           SELECT owner, key, digest, 'created', ${NOW_MS}
+             FROM unnest($1::text[], $2::text[], $3::bytea[]) AS new (owner, key, digest)
+           ON CONFLICT (owner, key) DO UPDATE
+             SET digest = excluded.digest, outcome = excluded.outcome, first_used_at = excluded.first_used_at
+             WHERE old.first_used_at <= excluded.first_used_at - ${KEY_LIFETIME_MS} OR old.outcome = 'idTaken'
+           RETURNING owner, key`,
+    values: [owners, keys, ordered.map(({ digest }) => digest)],
+  });
+  if (claimed.length === claims.length) return;
   const mine = new Set(claimed.map((row) => `${row.owner} ${row.key}`));
-  const first = new Map(used.map((row) => [`${row.owner} ${row.key}`, row]));
-  for (const { member, owner, key, digest } of claims) {
+  const used = ordered.filter(({ owner, key }) => !mine.has(`${owner} ${key}`));
+  const found = await connection.query(findKeys(used, ofOneOwner));
+  const first = new Map(found.map((row) => [`${row.owner} ${row.key}`, row]));
+  for (const { member, owner, key, digest } of used) {
     const row = first.get(`${owner} ${key}`);
-    if (mine.has(`${owner} ${key}`)) continue;
     if (row === undefined)
       throw new StoreUnavailable('an idempotency key is in use, but its row was not found');
     member.outcome = toReplay(row, digest);
@@ -239,9 +245,10 @@ async function claimKeys(
 async function releaseKeys(
   connection: Connection,
   members: readonly (Member & { write: KeyedCreation })[],
+  ofOneOwner: boolean,
 ): Promise<void> {
   const keys = members.map(({ write: { owner, idempotency } }) => ({ owner, key: idempotency.key }));
-  await connection.query(removeKeys(keys));
+  await connection.query(removeKeys(keys, ofOneOwner));
 }
 
 function sortedTokenWrites(members: readonly Member[]): (Member & { write: TokenWrite })[] {

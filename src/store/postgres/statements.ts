@@ -82,7 +82,7 @@ function plantColumns(plants: readonly PlantRow[]): readonly unknown[] {
   ];
 }
 
-function byKey(a: PlantRow, b: PlantRow): number {
+function byKey(a: PlantKey, b: PlantKey): number {
   if (a.owner !== b.owner) return a.owner < b.owner ? -1 : 1;
   return a.id < b.id ? -1 : a.id > b.id ? 1 : 0;
 }
@@ -114,33 +114,27 @@ export function haveSameKey(table: string, list: string, column: 'id' | 'key'): 
 }
 
 /**
- * Deletes plants, and returns the owner and id of each deleted plant. To prevent deadlocks, first locks the
- * rows sorted by owner and id. DELETE alone locks rows in the order of its query plan.
+ * Deletes plants, and returns the owner and id of each deleted plant. To prevent deadlocks, sorts the keys: the server looks up one
+ * after the other, and locks its row. With `ofOneOwner`, names the owner of all keys only once, and first locks the rows, since a
+ * DELETE with a list of ids locks rows in any order.
  */
-export function deletePlants(keys: readonly PlantKey[]): Statement {
-  const ids = integerArray(keys.map(({ id }) => id));
-  if (isOfOneOwner(keys))
+export function deletePlants(keys: readonly PlantKey[], ofOneOwner: boolean): Statement {
+  const sorted = keys.toSorted(byKey);
+  const ids = integerArray(sorted.map(({ id }) => id));
+  if (ofOneOwner)
     return {
       name: 'delete-plants-of-owner',
       text: `WITH locked AS
                (SELECT id FROM plants WHERE owner = $1 AND id = ANY ($2::bigint[]) ORDER BY id FOR UPDATE)
              DELETE FROM plants WHERE owner = $1 AND id = ANY (ARRAY (SELECT id FROM locked)) RETURNING owner, id`,
-      values: [keys[0]?.owner, ids],
+      values: [sorted[0]?.owner, ids],
     };
   return {
     name: 'delete-plants',
-    text: `WITH locked AS
-             (SELECT found.owner, found.id FROM unnest($1::text[], $2::bigint[]) AS wanted (owner, id)
-                JOIN plants AS found ON ${haveSameKey('found', 'wanted', 'id')}
-               ORDER BY wanted.owner, wanted.id FOR UPDATE OF found)
-           DELETE FROM plants USING locked WHERE ${haveSameKey('plants', 'locked', 'id')}
-           RETURNING plants.owner, plants.id`,
-    values: [keys.map(({ owner }) => owner), ids],
+    text: `DELETE FROM plants USING unnest($1::text[], $2::bigint[]) AS wanted (owner, id)
+            WHERE ${haveSameKey('plants', 'wanted', 'id')} RETURNING plants.owner, plants.id`,
+    values: [sorted.map(({ owner }) => owner), ids],
   };
-}
-
-function isOfOneOwner(keys: readonly { readonly owner: string }[]): boolean {
-  return keys.every(({ owner }) => owner === keys[0]?.owner);
 }
 
 interface Key {
@@ -148,9 +142,9 @@ interface Key {
   readonly key: string;
 }
 
-/** Finds idempotency keys, also expired ones, with their digests. */
-export function findKeys(keys: readonly Key[]): Statement {
-  const { name, list, where, values } = selection(keys);
+/** Finds idempotency keys, also expired ones, with their digests. With `ofOneOwner`, names the owner of all keys only once. */
+export function findKeys(keys: readonly Key[], ofOneOwner: boolean): Statement {
+  const { name, list, where, values } = selection(keys, ofOneOwner);
   return {
     name: `find-${name}`,
     text: `SELECT stored.owner, stored.key, digest FROM ${['idempotency_keys AS stored', ...list].join(', ')} WHERE ${where}`,
@@ -158,9 +152,9 @@ export function findKeys(keys: readonly Key[]): Statement {
   };
 }
 
-/** Deletes idempotency keys. */
-export function removeKeys(keys: readonly Key[]): Statement {
-  const { name, list, where, values } = selection(keys);
+/** Deletes idempotency keys. With `ofOneOwner`, names the owner of all keys only once. */
+export function removeKeys(keys: readonly Key[], ofOneOwner: boolean): Statement {
+  const { name, list, where, values } = selection(keys, ofOneOwner);
   const using = list.map((one) => `USING ${one}`).join('');
   return {
     name: `remove-${name}`,
@@ -169,11 +163,10 @@ export function removeKeys(keys: readonly Key[]): Statement {
   };
 }
 
-// Builds the clauses that select idempotency keys. If all have one owner, compares `owner` with a single value, so
-// that Citus, which shards by owner, locks only the shard of this owner.
-function selection(keys: readonly Key[]) {
+// Builds the clauses that select idempotency keys.
+function selection(keys: readonly Key[], ofOneOwner: boolean) {
   const names = keys.map(({ key }) => key);
-  if (isOfOneOwner(keys))
+  if (ofOneOwner)
     return {
       name: 'keys-of-owner',
       list: [],

@@ -33,7 +33,7 @@ test('BEGIN and COMMIT are not prepared, so that they cannot fail alone', async 
   const text = 'SELECT statement FROM pg_prepared_statements ORDER BY statement';
   const prepared = await connections.query({ text });
   const verbs = prepared.map(({ statement }) => String(statement).split(/\s/, 1)[0]);
-  assert.deepEqual(verbs.sort(), ['INSERT', 'INSERT', 'SELECT']);
+  assert.deepEqual(verbs.sort(), ['INSERT', 'INSERT']);
 });
 
 test('only BEGIN fails → a batch with an idempotency key stores neither the key nor the plant', async (t) => {
@@ -52,6 +52,15 @@ test('only BEGIN fails → a batch with an idempotency key stores neither the ke
   assert.deepEqual(await connections.query({ text }), []);
 });
 
+test('a batch of one owner → no statement that may read all rows of the owner', async (t) => {
+  const connections = await openMigrated(t);
+  for (let time = 0; time < 2; time += 1)
+    await commitBatch(connections, [createOnce(1n, 'kept'), createOnce(1n, 'taken'), remove(2n)], false);
+  const text = 'SELECT name FROM pg_prepared_statements ORDER BY name';
+  const names = (await connections.query({ text })).map(({ name }) => name);
+  assert.deepEqual(names, ['claim-keys', 'create-plants', 'delete-plants', 'find-keys', 'remove-keys']);
+});
+
 test('a prepared statement is planned once, not at each call', async (t) => {
   const connections = await openMigrated(t);
   for (const id of [1n, 2n, 3n])
@@ -63,15 +72,16 @@ test('a prepared statement is planned once, not at each call', async (t) => {
 
 /** Executes each prepared statement of the service in the one session of `connections`. Resolves to their names. */
 async function prepareAll(connections: Connections): Promise<readonly string[]> {
-  const commit = (...batch: readonly Write[]) => commitBatch(connections, batch, false);
+  const commit = async (...batch: readonly Write[]) => {
+    for (const perOwner of [false, true]) await commitBatch(connections, batch, perOwner);
+  };
   const read = connections.read.bind(connections);
   const at = Date.now();
   const token = newToken(mintSecret(), 'alice', { scopes, expiresAt: null, name: 'test' }, at);
   await connections.query(createNewPlants([plantRow(1n)]));
-  await commit(create(2n), createOnce(3n, 'kept'), remove(9n), { kind: 'createToken', token });
-  await commit(createOnce(2n, 'a'), create(2n, { owner: 'bob' }));
-  await commit(createOnce(2n, 'both taken'), createOnce(2n, 'both taken', 'a plant', 'bob'));
-  await commit(remove(9n), remove(9n, 'bob'));
+  await commitBatch(connections, [{ kind: 'createToken', token }], false);
+  await commit(create(2n), createOnce(3n, 'kept'), remove(9n));
+  await commit(createOnce(3n, 'kept'), createOnce(2n, 'taken'));
   await commit({ kind: 'recordTokenUse', id: token.id, at }, { kind: 'revokeToken', id: 'unknown', at });
   const readPage = createPageReader(read);
   await readPage('alice', EVERY_ID, { plants: 100, bytes: 8 });
@@ -113,8 +123,13 @@ const INDEX_CONDITIONS: Readonly<Record<string, RegExp>> = {
   tokens: /^\((id|digest) = /,
 };
 
-for (const state of ['new', 'vacuumed', 'of one row'])
-  test(`statements are prepared while the tables are empty (${state}) → they find rows by whole keys`, async (t) => {
+for (const [state, rows] of [
+  ['new', 0],
+  ['vacuumed', 0],
+  ['of one row', 1],
+  ['of 30 rows', 30],
+] as const)
+  test(`statements are planned while the tables are small (${state}) → they find rows by whole keys`, async (t) => {
     const url = await postgres.freshUrl(t);
     await migratePostgres(url);
     const connections = new Connections(url, { ...options, poolSize: 1 });
@@ -144,17 +159,25 @@ for (const state of ['new', 'vacuumed', 'of one row'])
       'revoke-token',
     ]);
     await execute(url, 'TRUNCATE plants, idempotency_keys, tokens');
-    if (state === 'of one row')
-      await execute(url, "INSERT INTO plants (owner, id, name) VALUES ('alice', 1, 'a')");
+    const numbers = `generate_series(1, ${rows}) AS number`;
+    await execute(url, `INSERT INTO plants (owner, id, name) SELECT 'alice', number, 'a' FROM ${numbers}`);
+    await execute(
+      url,
+      `INSERT INTO idempotency_keys (owner, key, digest, outcome, first_used_at)
+       SELECT 'alice', number, '', 'created', number FROM ${numbers}`,
+    );
     if (state !== 'new') await execute(url, 'VACUUM ANALYZE');
     const others: string[] = [];
     await connections.use(async (connection) => {
-      for (const name of names)
+      for (const name of names) {
+        // Before PostgreSQL 17, a list of keys may be compared with all rows of the owner. Only Citus gets these statements.
+        if (rows > 1 && name.endsWith('-of-owner')) continue;
         for (const scan of await findScans(connection, name)) {
           const { 'Node Type': type, 'Relation Name': table = '', 'Index Cond': condition = '' } = scan;
           const isByKey = /^Index (Only )?Scan$/.test(type) && INDEX_CONDITIONS[table]?.test(condition);
           if (!isByKey) others.push(`${name}: ${type} on ${table} ${condition}`);
         }
+      }
     });
     assert.deepEqual(others, []);
   });

@@ -18,10 +18,7 @@ import { createNewPlants } from './statements.ts';
  */
 const OPTIMISM_PAUSE_MS = 1_000;
 
-/**
- * Milliseconds for which the engine sends separate statements per owner. This period starts when the server
- * rejects a statement for several owners.
- */
+/** Min milliseconds for which the engine sends separate statements per owner, after the server rejected one for several owners. */
 export const PER_OWNER_MS = 10 * 60 * 1_000;
 
 /**
@@ -30,24 +27,30 @@ export const PER_OWNER_MS = 10 * 60 * 1_000;
  */
 const SUSPICIOUS_FAILURES = 2;
 
-type TogetherOrPerOwner = <T>(work: (perOwner: boolean) => Promise<T>) => Promise<T>;
+type TogetherOrPerOwner = <T>(
+  work: (perOwner: boolean) => Promise<T>,
+  options?: { readonly mayEnd: boolean },
+) => Promise<T>;
 
 /**
  * Returns a function that calls `work` with `perOwner` false: each statement covers all owners. If the server
- * rejects such a statement, calls `work` again with separate statements per owner. Later calls use separate
- * statements until PER_OWNER_MS have passed, since the rejection may be temporary. Citus rejects such
- * statements: it shards by owner and cannot lock rows of several owners in one statement.
+ * rejects such a statement, calls `work` again with separate statements per owner, and so do later calls. After
+ * PER_OWNER_MS, a call with `mayEnd` tries one statement for all owners, since the rejection may have been temporary. Citus
+ * rejects the deletion of expired keys: it shards by owner and cannot lock rows of several owners in one statement. It may accept
+ * other statements, but executes one at a time across its shards.
  */
 export function createPerOwnerFallback(): TogetherOrPerOwner {
-  let perOwnerUntil = 0;
+  let until: number | undefined;
 
-  return async (work) => {
-    const perOwner = performance.now() < perOwnerUntil;
+  return async (work, { mayEnd } = { mayEnd: false }) => {
+    const perOwner = until !== undefined && !(mayEnd && performance.now() >= until);
     try {
-      return await work(perOwner);
+      const result = await work(perOwner);
+      if (mayEnd && !perOwner) until = undefined;
+      return result;
     } catch (error: unknown) {
       if (perOwner || !isAcrossShards(error)) throw error;
-      perOwnerUntil = performance.now() + PER_OWNER_MS;
+      until = performance.now() + PER_OWNER_MS;
       return work(true);
     }
   };

@@ -26,7 +26,7 @@ const RESTRICTED_TABLES = `(
 
 /**
  * Query for the required privileges that the service lacks, missing keys, and tables whose row-level security may hide
- * rows. `SELECT … FOR UPDATE` requires the UPDATE privilege.
+ * rows. `SELECT … FOR UPDATE` requires the UPDATE privilege; for plants, only statements per owner have it.
  */
 const FIND_TABLE_FAULTS: Statement = {
   name: 'find-table-faults',
@@ -71,7 +71,9 @@ export async function openPostgres(
       const ofServer = Number(row?.now);
       compareClocks(ofServer, before, now());
       const until = ofServer - KEY_DELETION_AGE_MS;
-      await togetherOrPerOwner((perOwner) => deleteExpiredKeys(connections, until, perOwner));
+      await togetherOrPerOwner((perOwner) => deleteExpiredKeys(connections, until, perOwner), {
+        mayEnd: true,
+      });
     });
   }
 

@@ -167,11 +167,15 @@ for (const [state, rows] of [
        SELECT 'alice', number, '', 'created', number FROM ${numbers}`,
     );
     if (state !== 'new') await execute(url, 'VACUUM ANALYZE');
+    const [server] = await connections.query({
+      text: "SELECT current_setting('server_version_num')::integer < 170000 AS is_old",
+    });
+    const isOld = server?.is_old === true;
     const others: string[] = [];
     await connections.use(async (connection) => {
       for (const name of names) {
-        // Before PostgreSQL 17, a list of keys may be compared with all rows of the owner. Only Citus gets these statements.
-        if (rows > 1 && name.endsWith('-of-owner')) continue;
+        // An older server may compare their list of keys with all rows of the owner. Only Citus gets these statements.
+        if (isOld && name.endsWith('-of-owner')) continue;
         for (const scan of await findScans(connection, name)) {
           const { 'Node Type': type, 'Relation Name': table = '', 'Index Cond': condition = '' } = scan;
           const isByKey = /^Index (Only )?Scan$/.test(type) && INDEX_CONDITIONS[table]?.test(condition);

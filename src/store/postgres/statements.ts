@@ -163,7 +163,8 @@ export function removeKeys(keys: readonly Key[], ofOneOwner: boolean): Statement
   };
 }
 
-// Builds the clauses that select idempotency keys.
+// Builds the clauses that select idempotency keys. With `ofOneOwner`, Citus, which shards by owner, locks only the shard of
+// this owner.
 function selection(keys: readonly Key[], ofOneOwner: boolean) {
   const names = keys.map(({ key }) => key);
   if (ofOneOwner)

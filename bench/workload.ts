@@ -3,10 +3,11 @@ export type Ids =
   | { readonly order: 'sequential'; readonly first: number }
   | { readonly order: 'random'; readonly seed: number; readonly lane: number };
 
-/** A kind of request. The generator replaces `{id}` in its target or body with the next id. */
+/** A kind of request. The generator replaces `{id}` in its target, idempotency key or body with the next id. */
 export interface RequestTemplate {
   readonly method: 'GET' | 'POST' | 'DELETE';
   readonly target: string;
+  readonly idempotencyKey?: string;
   readonly body: string;
   /** Number of requests of this kind to send before the next kind. */
   readonly times: number;
@@ -53,6 +54,13 @@ export const createBehindAll: Workload = {
   name: 'create, ids in order',
   requests: [create],
   ids: (run) => ({ order: 'sequential', first: 2 ** 45 + run * IDS_A_RUN }),
+};
+
+/** The keys are as long as those of the client, and increase as they do. */
+export const createWithKey: Workload = {
+  name: 'create, with a key',
+  requests: [{ ...create, idempotencyKey: '{id}-3735928559-3735928559-3735928559' }],
+  ids: createBehindAll.ids,
 };
 
 export const listOfTwenty: Workload = {

@@ -88,7 +88,7 @@ function nextOf({ job, index, count }: Share): (request: Request) => Request {
   return (request) => {
     const template = cycle[turn % cycle.length];
     if (template === undefined) throw new Error('the job has no requests');
-    const { method, target, body } = template;
+    const { method, target, idempotencyKey, body } = template;
     const secret = secrets[(first + turn * count) % secrets.length];
     turn += 1;
     const id = String(nextId());
@@ -96,6 +96,7 @@ function nextOf({ job, index, count }: Share): (request: Request) => Request {
     const headers = {
       ...job.headers,
       ...(secret !== undefined && { authorization: `Bearer ${secret}` }),
+      ...(idempotencyKey !== undefined && { 'idempotency-key': idempotencyKey.replace('{id}', id) }),
       ...(body !== '' && { 'content-type': 'application/json' }),
     };
     return { ...request, method, headers, path: target.replace('{id}', id), body: body.replace('{id}', id) };

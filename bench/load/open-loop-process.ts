@@ -112,13 +112,15 @@ async function open(
 function createMessages(host: string): () => string {
   const [request] = job.requests;
   if (request === undefined) throw new Error('the job has no requests');
-  const { method, target, body } = request;
+  const { method, target, idempotencyKey, body } = request;
   const nextId = createIds(job.ids);
   const headers = Object.entries({ host, ...job.headers }).map(([name, value]) => `${name}: ${value}\r\n`);
   const head = headers.join('');
   return () => {
     const id = String(nextId());
-    const line = `${method} ${target.replace('{id}', id)} HTTP/1.1\r\n${head}`;
+    const key =
+      idempotencyKey === undefined ? '' : `idempotency-key: ${idempotencyKey.replace('{id}', id)}\r\n`;
+    const line = `${method} ${target.replace('{id}', id)} HTTP/1.1\r\n${head}${key}`;
     if (body === '') return `${line}\r\n`;
     const content = body.replace('{id}', id);
     return `${line}content-type: application/json\r\ncontent-length: ${content.length}\r\n\r\n${content}`;

@@ -1,5 +1,6 @@
 -- The requests of one job, for wrk. Arguments: `sequential FIRST ''` or `random SEED LANE`, the ids being those of ids.ts;
--- a file of tokens, all equally long, or ''; then METHOD TARGET BODY TIMES for each kind of request.
+-- a file of tokens, all equally long, or ''; then METHOD TARGET KEY BODY TIMES for each kind of request.
+-- KEY is its Idempotency-Key, or ''.
 
 local bit = require('bit')
 local next_id
@@ -43,7 +44,8 @@ local function tokens(name, first)
   end
 end
 
-local function writer(method, target, body, next_token)
+local function writer(method, target, key, body, next_token)
+  local key_line = key == '' and '' or 'Idempotency-Key: ' .. key:gsub('{id}', '%%d') .. '\r\n'
   target, body = target:gsub('{id}', '%%d'), body:gsub('{id}', '%%d')
   local sends_id_in_target, sends_id_in_body = target:find('%%d'), body:find('%%d')
   return function()
@@ -53,7 +55,7 @@ local function writer(method, target, body, next_token)
       return line .. next_token() .. head .. '\r\n'
     end
     local content = sends_id_in_body and body:format(id) or body
-    return line .. next_token() .. head .. 'Content-Type: application/json\r\nContent-Length: ' .. #content .. '\r\n\r\n' .. content
+    return line .. next_token() .. head .. key_line:format(id) .. 'Content-Type: application/json\r\nContent-Length: ' .. #content .. '\r\n\r\n' .. content
   end
 end
 
@@ -67,9 +69,9 @@ function init(args)
     head = head .. name .. ': ' .. value .. '\r\n'
   end
   local next_token = tokens(args[4], tonumber(args[2]))
-  for first = 5, #args, 4 do
-    local request_of = writer(args[first], args[first + 1], args[first + 2], next_token)
-    for _ = 1, tonumber(args[first + 3]) do
+  for first = 5, #args, 5 do
+    local request_of = writer(args[first], args[first + 1], args[first + 2], args[first + 3], next_token)
+    for _ = 1, tonumber(args[first + 4]) do
       table.insert(cycle, request_of)
     end
   end

@@ -22,7 +22,10 @@ export const wrk: Generator = {
     '--',
     ...idArguments(job),
     job.secretsFile ?? '',
-    ...job.requests.flatMap(({ method, target, body, times }) => [method, target, body, String(times)]),
+    ...job.requests.flatMap(({ method, target, idempotencyKey = '', body, times }) => [
+      ...[method, target, idempotencyKey, body],
+      String(times),
+    ]),
   ],
 };
 

@@ -4,7 +4,7 @@ import { plantStore, plantStoreOn } from '../contenders/plant-store.ts';
 import { cpuOf, cpuRatio } from '../report/cpu-per-request.ts';
 import { comparisonJson } from '../report/figures.ts';
 import { decimals, show, type Table } from '../report/table.ts';
-import { createInOrder, deleteInOrder, listOfTwenty } from '../workload.ts';
+import { createInOrder, createWithKey, deleteInOrder, listOfTwenty } from '../workload.ts';
 import { startCheckedPostgres } from './postgres.ts';
 import { type Bench, compareSubjects, type Part, type Report } from './scenario.ts';
 
@@ -25,7 +25,7 @@ async function runCpu(bench: Bench): Promise<Report> {
   const plan = { ...bench.plan, rounds, seconds: SECONDS, warmUpAnswers: WARM_UP_ANSWERS };
   const subjects = [bareNode, plainFastify, plantStore, plantStoreOn('PostgreSQL', server.url())];
   const comparisons: Comparison[] = [];
-  for (const workload of [createInOrder, listOfTwenty, deleteInOrder])
+  for (const workload of [createInOrder, listOfTwenty, deleteInOrder, createWithKey])
     comparisons.push(await compareSubjects({ ...bench, plan }, subjects, workload));
   const [createCpu, listCpu, deleteCpu] = comparisons.map(ratioToBare);
   return {

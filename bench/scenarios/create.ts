@@ -9,7 +9,7 @@ import { oneCommitARequest, plantStore } from '../contenders/plant-store.ts';
 import { startSubjects } from '../contenders/subject.ts';
 import { runForLoadResult } from '../load/generator.ts';
 import { perCpuRatioTo, ratioTo } from '../report/figures.ts';
-import { createAtRandom, createInOrder } from '../workload.ts';
+import { createAtRandom, createInOrder, createWithKey } from '../workload.ts';
 import { type Bench, compareSubjects, type Part, type Report, reportOf } from './scenario.ts';
 
 const INSERTS = join(import.meta.dirname, '../load/sqlite-inserts-process.ts');
@@ -24,7 +24,8 @@ export const createPart: Part = {
 async function runCreate(bench: Bench): Promise<Report> {
   const inOrder = await compareInOrder(bench);
   const atRandom = await compareSubjects(bench, [plantStore, bareNode], createAtRandom);
-  return reportOf([inOrder, atRandom], {
+  const withKey = await compareSubjects(bench, [plantStore, bareNode], createWithKey);
+  return reportOf([inOrder, atRandom, withKey], {
     createToEcho: ratioTo(inOrder, bareNode.name),
     createToPlatformatic: ratioTo(inOrder, platformaticDb.name),
     createToJsonServer: ratioTo(inOrder, jsonServer.name),

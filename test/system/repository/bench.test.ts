@@ -3,6 +3,7 @@ import { execFile, spawn } from 'node:child_process';
 import { glob, readdir, readFile, writeFile } from 'node:fs/promises';
 import { availableParallelism } from 'node:os';
 import { join } from 'node:path';
+import { text } from 'node:stream/consumers';
 import { describe, type TestContext, test } from 'node:test';
 import { promisify } from 'node:util';
 import { compare } from '../../../bench/compare.ts';
@@ -267,6 +268,30 @@ describe('bench', () => {
         'Bearer token1 for 1',
         'Bearer token2 for 2',
       ]);
+    });
+
+  for (const { generator, options } of [
+    { generator: autocannonGenerator, options: {} },
+    { generator: wrk, options: needsProgram('wrk') },
+    { generator: openLoop(200), options: {} },
+  ])
+    test(`${generator.name} sends the idempotency key and the body of each id`, options, async (t) => {
+      const sent = new Set<string>();
+      const url = await serve(t, async (request, response) => {
+        const body = await text(request);
+        const id = Number(body);
+        sent.add(body.replace(`${id}`, 'id'));
+        sent.add(String(request.headers['idempotency-key']).replace(`${id}`, 'id'));
+        response.end('{}');
+      });
+      const job: Job = {
+        ...jobFor(url, 8),
+        requests: [{ method: 'POST', target: '/', idempotencyKey: '{id}-7', body: '{id}', times: 1 }],
+      };
+      const { answers, failures } = await runLoad(generator, job, AbortSignal.timeout(PATIENCE_MS));
+      assert.ok(answers > 0);
+      assert.equal(failures, 0);
+      assert.deepEqual(sent, new Set(['id', 'id-7']));
     });
 
   test('counts a server that never answers as a failure', async (t) => {

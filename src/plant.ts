@@ -106,11 +106,11 @@ const FIRST_VERSION_VALUES = ['id', 'name', 'tag'].length;
  * Returns the SHA-256 of all fields of a plant, serialized as a JSON array to be unambiguous. The store keeps
  * this digest with the idempotency key. The digest shows whether a retry sends the same plant.
  */
-export function digestPlant(plant: NewPlant): Uint8Array {
-  const values = [plant.id.toString(), ...plantFields.map((field) => plant[field])];
+export function digestPlant(plant: NullablePlant & Pick<PlantRow, 'id'>): Uint8Array {
+  const values = [plant.id.toString(), ...plantFields.map((field) => plant[field] ?? null)];
   // Leaves out trailing absent fields. A field that a later version adds must not change the digest of plants
   // without that field.
-  while (values.length > FIRST_VERSION_VALUES && values.at(-1) === undefined) values.pop();
+  while (values.length > FIRST_VERSION_VALUES && values.at(-1) === null) values.pop();
   return hash('sha256', JSON.stringify(values), 'buffer');
 }
 

@@ -231,7 +231,7 @@ async function fillStore(store: Store, file: string): Promise<string> {
   const plants = owners.flatMap((owner) =>
     Array.from({ length: LISTED }, (_, id) => toPlantRow(owner, { ...NEW_PLANT, id: BigInt(id) })),
   );
-  await manyAtOnce(plants, (plant) => store.write({ kind: 'createPlant', ...plant, idempotency: null }));
+  await manyAtOnce(plants, (plant) => store.write({ kind: 'createPlant', ...plant, idempotencyKey: null }));
   const pick = zipf(measuredOwners.owners, measuredOwners.skew, createRandom(1));
   await writeFile(file, Array.from({ length: TOKENS }, () => `${tokens[pick()]?.secret}\n`).join(''));
   return file;

@@ -119,7 +119,7 @@ async function fillWithExamples(store: Store): Promise<undefined> {
     store.write({
       kind: 'createPlant',
       ...toPlantRow(OWNER, { ...fields, id: BigInt(id) }),
-      idempotency: null,
+      idempotencyKey: null,
     }),
   );
 }

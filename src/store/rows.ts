@@ -1,4 +1,4 @@
-import { type Plant, type PlantRow, plantFields } from '../plant.ts';
+import { digestPlant, type Plant, type PlantRow, plantFields } from '../plant.ts';
 import { OperatorError } from '../thrown-errors.ts';
 import { type FoundToken, parseScopes, type Token } from '../token.ts';
 import type { KeyRow } from './bulk-store.ts';
@@ -100,12 +100,13 @@ function toTime(value: unknown): number | null {
 }
 
 /**
- * Returns the outcome of a creation whose idempotency key is in use. The creation is a replay if its digest
- * equals the stored digest.
+ * Returns the outcome of a creation whose idempotency key is in use. The creation is a replay if the
+ * stored digest is that of its plant.
  */
-export function toReplay(row: Row, digest: Uint8Array): Outcome {
-  const first = row.digest;
-  return first instanceof Uint8Array && Buffer.compare(first, digest) === 0 ? 'createdReplayed' : 'keyReused';
+export function toReplay({ digest }: Row, plant: PlantRow): Outcome {
+  return digest instanceof Uint8Array && Buffer.compare(digest, digestPlant(plant)) === 0
+    ? 'createdReplayed'
+    : 'keyReused';
 }
 
 /**

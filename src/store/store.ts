@@ -9,7 +9,7 @@ import type { FoundToken, Token } from '../token.ts';
 export type Write =
   | (PlantRow & {
       readonly kind: 'createPlant';
-      readonly idempotency: { readonly key: string; readonly digest: Uint8Array } | null;
+      readonly idempotencyKey: string | null;
     })
   | { readonly kind: 'deletePlant'; readonly owner: string; readonly id: bigint }
   | { readonly kind: 'createToken'; readonly token: Token }

@@ -21,7 +21,7 @@ import { plantRow } from '../support/plants.ts';
 import { assertFails, newInstallation } from '../support/program.ts';
 import { repetitions } from '../support/repetitions.ts';
 import { startTcpProxy } from '../support/servers/tcp-proxy.ts';
-import { create } from '../support/store-setup.ts';
+import { createOnce } from '../support/store-setup.ts';
 
 const EXAMPLE = fileURLToPath(new URL('../../examples/plants.ndjson', import.meta.url));
 
@@ -133,8 +133,7 @@ describe('plants moved between formats and engines', () => {
         { scopes, expiresAt: null, name: 'the greenhouse' },
         Date.now(),
       );
-      const idempotency = { key: 'once', digest: Buffer.alloc(32, 1) };
-      const creation = create(1n, { name: 'Alder', idempotency });
+      const creation = createOnce(1n, 'once');
       await withStore(source, async (store) => {
         await store.write({ kind: 'createToken', token });
         assert.equal(await store.write(creation), 'created');

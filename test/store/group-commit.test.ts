@@ -489,8 +489,8 @@ describe('writes that share a key which their kind may share', () => {
 });
 
 test('on PostgreSQL writes share a key when they touch the same plant, idempotency key or token', () => {
-  const create = (owner: string, id: bigint, key?: string): Write =>
-    creation(id, { owner, idempotency: key === undefined ? null : { key, digest: new Uint8Array() } });
+  const create = (owner: string, id: bigint, key: string | null = null): Write =>
+    creation(id, { owner, idempotencyKey: key });
   const token = newToken(mintSecret(), 'alice', { scopes, expiresAt: null, name: '' }, 0);
   const share = (a: Write, b: Write): boolean =>
     lockKeys(a).some(({ name }) => lockKeys(b).some((key) => key.name === name));

@@ -17,7 +17,7 @@ import { mintSecret, newToken, scopes } from '../../src/token.ts';
 import { connections, engines, execute, freshFolder, rowsOf } from '../support/engines.ts';
 import { plantRow } from '../support/plants.ts';
 import { repetitions } from '../support/repetitions.ts';
-import { create, upTo } from '../support/store-setup.ts';
+import { create, createOnce, upTo } from '../support/store-setup.ts';
 
 const SQLITE_FILES = fileURLToPath(new URL(`../../src/${SQLITE_MIGRATIONS}`, import.meta.url));
 const OPEN = new URL('../../src/store/open-engine.ts', import.meta.url);
@@ -255,12 +255,11 @@ for (const engine of engines) {
     t.after(() => store.close());
 
     async function doAll(id: bigint): Promise<void> {
-      const idempotency = { key: `${id}`, digest: Buffer.alloc(32) };
       const token = newToken(mintSecret(), 'alice', { scopes, expiresAt: null, name: '' }, 0);
       const script: readonly (readonly [Write, Outcome])[] = [
         [create(id, { name: 'Alder' }), 'created'],
-        [create(-id, { name: 'Alder', idempotency }), 'created'],
-        [create(-id, { name: 'Alder', idempotency }), 'createdReplayed'],
+        [createOnce(-id, `${id}`, 'Alder'), 'created'],
+        [createOnce(-id, `${id}`, 'Alder'), 'createdReplayed'],
         [{ kind: 'createToken', token }, 'done'],
         [{ kind: 'recordTokenUse', id: token.id, at: 60_000 }, 'done'],
         [{ kind: 'revokeToken', id: token.id, at: 60_000 }, 'done'],

@@ -74,18 +74,17 @@ export async function openOne(t: TestContext, engine: TestEngine): Promise<Store
   return (await open()).store;
 }
 
+type Creation = Extract<Write, { kind: 'createPlant' }>;
+
 interface CreationFields extends PlantFields {
-  readonly idempotency?: { readonly key: string; readonly digest: Uint8Array } | null;
+  readonly idempotencyKey?: string | null;
 }
 
 /**
  * Returns the write that creates a plant. Missing fields get the values of a simple plant of the owner alice.
  */
-export function create(
-  id: bigint,
-  { idempotency, ...fields }: CreationFields = {},
-): Extract<Write, { kind: 'createPlant' }> {
-  return { kind: 'createPlant', ...plantRow(id, fields), idempotency: idempotency ?? null };
+export function create(id: bigint, { idempotencyKey = null, ...fields }: CreationFields = {}): Creation {
+  return { kind: 'createPlant', ...plantRow(id, fields), idempotencyKey };
 }
 
 /** Fails the test: for events that must not happen. */
@@ -97,13 +96,9 @@ export function remove(id: bigint, owner = 'alice'): Write {
   return { kind: 'deletePlant', owner, id };
 }
 
-/**
- * Returns a write that creates a plant with an idempotency key. The digest of the request, which the store
- * keeps with the key, is made from `plant`.
- */
-export function createOnce(id: bigint, key: string, plant = 'a plant', owner = 'alice'): Write {
-  const digest = Buffer.alloc(32, `${id} ${plant}`);
-  return create(id, { owner, name: plant, idempotency: { key, digest } });
+/** Returns a write that creates a plant, whose name is `plant`, with an idempotency key. */
+export function createOnce(id: bigint, key: string, plant = 'a plant', owner = 'alice'): Creation {
+  return create(id, { owner, name: plant, idempotencyKey: key });
 }
 
 export function writeAll(store: Store, writes: readonly Write[]): Promise<Outcome[]> {

@@ -1,6 +1,5 @@
 import { ApiError } from '../../api-errors.ts';
 import {
-  digestPlant,
   IDEMPOTENCY_KEY,
   IDEMPOTENCY_KEY_LENGTH,
   IDEMPOTENCY_KEY_RULE,
@@ -26,8 +25,8 @@ const IdempotencyKey = Type.Refine(
     description:
       `Makes the request safe to retry. For ${KEY_LIFETIME_HOURS} hours after the plant was created, the same key with ` +
       'the same plant gets the first response again, and creates nothing, even if the plant was deleted since. The key of a ' +
-      'failed creation can be used again. Choose a new key for each plant, such as a UUID: all tokens of an owner share ' +
-      'their keys.',
+      'failed creation can be used again. Choose a new key for each plant, such as a UUID of version 7, since keys ' +
+      'that begin with the time cost the least. All tokens of an owner share their keys.',
   }),
   isIdempotencyKey,
   // Node joins repeated headers by a comma and a space, which no valid key contains.
@@ -72,7 +71,7 @@ export function createPlant(store: Store): HandlerOf<typeof createPlantOperation
     const outcome = await store.write({
       ...toPlantRow(ownerOf(request), plant),
       kind: 'createPlant',
-      idempotency: key === undefined ? null : { key, digest: digestPlant(plant) },
+      idempotencyKey: key ?? null,
     });
     if (isReplay(outcome, plant)) {
       request.replayed = true;

@@ -1,23 +1,25 @@
 import { messageOf } from '../../thrown-errors.ts';
 import { LAST_USE_STEP_MS } from '../../token.ts';
 import { type Row, toReplay } from '../rows.ts';
-import { KEY_LIFETIME_MS, type LockKey, type Outcome, StoreUnavailable, type Write } from '../store.ts';
+import { type LockKey, type Outcome, StoreUnavailable, type Write } from '../store.ts';
 import type { Connections } from './connections.ts';
 import { withoutCommit } from './errors.ts';
 import {
   type Connection,
+  type Creation,
+  claimKeys,
   createPlants,
   createTokens,
   deletePlants,
   findKeys,
-  NOW_MS,
+  isKeyed,
+  type KeyedCreation,
+  nameOfKey,
   removeKeys,
   type Statement,
 } from './statements.ts';
 import { rollBack } from './transaction.ts';
 
-type Creation = Extract<Write, { kind: 'createPlant' }>;
-type KeyedCreation = Creation & { readonly idempotency: NonNullable<Creation['idempotency']> };
 type Deletion = Extract<Write, { kind: 'deletePlant' }>;
 type TokenWrite = Exclude<Write, Creation | Deletion>;
 
@@ -44,11 +46,6 @@ export async function commitBatch(
   return members.map(settledOutcome);
 }
 
-/** True if a batch has only creations without idempotency keys. */
-export function hasOnlyUnkeyedCreations(batch: readonly Write[]): batch is readonly Creation[] {
-  return batch.every(isUnkeyedCreation);
-}
-
 function settledOutcome({ write, outcome }: Member): Outcome {
   if (outcome === undefined) throw new StoreUnavailable(`PostgreSQL returned no outcome for ${write.kind}`);
   return outcome;
@@ -62,8 +59,8 @@ export function lockKeys(write: Write): LockKey[] {
   switch (write.kind) {
     case 'createPlant': {
       const plant = { name: plantKey(write.owner, write.id), isShared: true };
-      if (write.idempotency === null) return [plant];
-      return [plant, { name: `key ${write.owner} ${write.idempotency.key}`, isShared: false }];
+      if (!isKeyed(write)) return [plant];
+      return [plant, { name: `key ${nameOfKey(write)}`, isShared: false }];
     }
     case 'deletePlant':
       return [{ name: plantKey(write.owner, write.id), isShared: true }];
@@ -83,9 +80,10 @@ function tokenId(write: TokenWrite): string {
 }
 
 function isOneStatement(members: readonly Member[], perOwner: boolean): boolean {
-  if (members.length === 1) return !members.every(isKeyed);
+  if (members.some(hasKey)) return false;
+  if (members.length === 1) return true;
   if (members.every(isDeletion)) return partsOf(members, perOwner).length === 1;
-  if (members.every(isUnkeyed)) return partsOf(members, perOwner).length === 1;
+  if (members.every(isCreation)) return partsOf(members, perOwner).length === 1;
   return false;
 }
 
@@ -104,7 +102,7 @@ async function inPipelinedTransaction(
         throw new StoreUnavailable(`a transaction could not begin: ${messageOf(error)}`, { cause: error });
       });
       try {
-        if (members.some(isKeyed)) await begun;
+        if (members.some(hasKey)) await begun;
         await Promise.all([begun, execute(connection, members, perOwner)]);
       } catch (error: unknown) {
         isUncommitted = await begun.then(
@@ -122,8 +120,8 @@ async function inPipelinedTransaction(
 }
 
 async function execute(connection: Connection, members: readonly Member[], perOwner: boolean): Promise<void> {
-  const keyed = members.filter(isKeyed);
-  await Promise.all(partsOf(keyed, perOwner).map((part) => claimKeys(connection, part, perOwner)));
+  const keyed = members.filter(hasKey);
+  await Promise.all(partsOf(keyed, perOwner).map((part) => claim(connection, part, perOwner)));
   const claimed = keyed.filter(({ outcome }) => outcome === undefined);
   const open = members.filter(({ outcome }) => outcome === undefined);
   await Promise.all([
@@ -136,13 +134,10 @@ async function execute(connection: Connection, members: readonly Member[], perOw
   await Promise.all(partsOf(failed, perOwner).map((part) => releaseKeys(connection, part, perOwner)));
 }
 
-const isUnkeyedCreation = (write: Write): write is Creation =>
-  write.kind === 'createPlant' && write.idempotency === null;
-const isUnkeyed = (member: Member): member is Member & { write: Creation } => isUnkeyedCreation(member.write);
 const isCreation = (member: Member): member is Member & { write: Creation } =>
   member.write.kind === 'createPlant';
-const isKeyed = (member: Member): member is Member & { write: KeyedCreation } =>
-  isCreation(member) && member.write.idempotency !== null;
+const hasKey = (member: Member): member is Member & { write: KeyedCreation } =>
+  isCreation(member) && isKeyed(member.write);
 const isDeletion = (member: Member): member is Member & { write: Deletion } =>
   member.write.kind === 'deletePlant';
 const isTokenWrite = (member: Member): member is Member & { write: TokenWrite } =>
@@ -199,46 +194,35 @@ function settle(
 }
 
 /**
- * Inserts idempotency keys with the outcome 'created'. Overwrites a stored key if it has expired or has the
- * outcome 'idTaken'. Earlier service versions stored 'idTaken' for failed creations. Other transactions with
- * the same keys wait until this transaction ends. If a key is already in use, sets the outcome of its
- * creation to 'createdReplayed' or 'keyReused'.
+ * Stores the idempotency keys. If a key is already in use, sets the outcome of its creation to 'createdReplayed' or
+ * 'keyReused'.
  */
-async function claimKeys(
+async function claim(
   connection: Connection,
   members: readonly (Member & { write: KeyedCreation })[],
   ofOneOwner: boolean,
 ): Promise<void> {
-  const claims = members.map((member) => ({
-    member,
-    owner: member.write.owner,
-    ...member.write.idempotency,
-  }));
-  const ordered = claims.toSorted((a, b) => (`${a.owner} ${a.key}` < `${b.owner} ${b.key}` ? -1 : 1));
-  const owners = ordered.map(({ owner }) => owner);
-  const keys = ordered.map(({ key }) => key);
-  const claimed = await connection.query({
-    name: 'claim-keys',
-    text: `INSERT INTO idempotency_keys AS old (owner, key, digest, outcome, first_used_at)
-           SELECT owner, key, digest, 'created', ${NOW_MS}
-             FROM unnest($1::text[], $2::text[], $3::bytea[]) AS new (owner, key, digest)
-           ON CONFLICT (owner, key) DO UPDATE
-             SET digest = excluded.digest, outcome = excluded.outcome, first_used_at = excluded.first_used_at
-             WHERE old.first_used_at <= excluded.first_used_at - ${KEY_LIFETIME_MS} OR old.outcome = 'idTaken'
-           RETURNING owner, key`,
-    values: [owners, keys, ordered.map(({ digest }) => digest)],
-  });
-  if (claimed.length === claims.length) return;
-  const mine = new Set(claimed.map((row) => `${row.owner} ${row.key}`));
-  const used = ordered.filter(({ owner, key }) => !mine.has(`${owner} ${key}`));
-  const found = await connection.query(findKeys(used, ofOneOwner));
-  const first = new Map(found.map((row) => [`${row.owner} ${row.key}`, row]));
-  for (const { member, owner, key, digest } of used) {
-    const row = first.get(`${owner} ${key}`);
+  const claimed = await connection.query(claimKeys(members.map(({ write }) => write)));
+  if (claimed.length === members.length) return;
+  const mine = new Set(claimed.map(nameOfRow));
+  const used = members.filter(({ write }) => !mine.has(nameOfKey(write)));
+  const found = await connection.query(
+    findKeys(
+      used.map(({ write }) => write),
+      ofOneOwner,
+    ),
+  );
+  const first = new Map(found.map((row) => [nameOfRow(row), row]));
+  for (const member of used) {
+    const row = first.get(nameOfKey(member.write));
     if (row === undefined)
       throw new StoreUnavailable('an idempotency key is in use, but its row was not found');
-    member.outcome = toReplay(row, digest);
+    member.outcome = toReplay(row, member.write);
   }
+}
+
+function nameOfRow({ owner, key }: Row): string {
+  return nameOfKey({ owner: String(owner), idempotencyKey: String(key) });
 }
 
 /** Deletes the idempotency keys of failed creations, so that a retry with the same key is executed. */
@@ -247,8 +231,12 @@ async function releaseKeys(
   members: readonly (Member & { write: KeyedCreation })[],
   ofOneOwner: boolean,
 ): Promise<void> {
-  const keys = members.map(({ write: { owner, idempotency } }) => ({ owner, key: idempotency.key }));
-  await connection.query(removeKeys(keys, ofOneOwner));
+  await connection.query(
+    removeKeys(
+      members.map(({ write }) => write),
+      ofOneOwner,
+    ),
+  );
 }
 
 function sortedTokenWrites(members: readonly Member[]): (Member & { write: TokenWrite })[] {

@@ -6,11 +6,11 @@ import {
   type Write,
   withNothingStored,
 } from '../store.ts';
-import { commitBatch, hasOnlyUnkeyedCreations } from './batch.ts';
+import { commitBatch } from './batch.ts';
 import type { Connections } from './connections.ts';
 import { isAcrossShards, isFromServer, isUniqueViolation, toStoreError } from './errors.ts';
 import { retryConflicts } from './retry-conflicts.ts';
-import { createNewPlants } from './statements.ts';
+import { type Creation, createNewPlants, isKeyed } from './statements.ts';
 
 /**
  * Pause of the plain INSERT, in milliseconds, after it failed because an id was taken. During the pause,
@@ -69,18 +69,24 @@ export function createCommit(
   let optimisticFrom = 0;
 
   async function execute(batch: readonly Write[]): Promise<readonly Outcome[]> {
-    const created = await createOptimistically(batch);
-    if (created !== undefined) return created;
-    return togetherOrPerOwner((perOwner) => commitBatch(connections, batch, perOwner));
+    return togetherOrPerOwner(
+      async (perOwner) =>
+        (await createOptimistically(batch, perOwner)) ?? commitBatch(connections, batch, perOwner),
+    );
   }
 
   /**
-   * Tries an INSERT without ON CONFLICT. With ON CONFLICT, the server needs a third more time. If an id is
-   * taken, stores nothing and resolves to undefined. During the next OPTIMISM_PAUSE_MS, calls skip the plain
-   * INSERT, since the server logs each failure as an error.
+   * Tries an INSERT without ON CONFLICT. With ON CONFLICT, the server needs a third more time, and idempotency keys need a
+   * transaction. If an id is taken or a key in use, stores nothing and resolves to undefined. During the next OPTIMISM_PAUSE_MS,
+   * calls skip the plain INSERT, since the server logs each failure as an error.
    */
-  async function createOptimistically(batch: readonly Write[]): Promise<readonly Outcome[] | undefined> {
-    if (performance.now() < optimisticFrom || !hasOnlyUnkeyedCreations(batch)) return undefined;
+  async function createOptimistically(
+    batch: readonly Write[],
+    perOwner: boolean,
+  ): Promise<readonly Outcome[] | undefined> {
+    if (performance.now() < optimisticFrom || !batch.every(isCreation)) return undefined;
+    // Citus restricts the statement that also stores keys.
+    if (perOwner && batch.some(isKeyed)) return undefined;
     try {
       await connections.query(createNewPlants(batch));
       return batch.map(() => 'created');
@@ -134,4 +140,8 @@ async function countStandbyWaits(
     if (isFromServer(error)) return 0;
     throw withNothingStored(error);
   }
+}
+
+function isCreation(write: Write): write is Creation {
+  return write.kind === 'createPlant';
 }

@@ -1,6 +1,7 @@
-import { type Plant, type PlantRow, plantFields } from '../../plant.ts';
+import { digestPlant, type Plant, type PlantRow, plantFields } from '../../plant.ts';
 import type { Token } from '../../token.ts';
 import { PLANT_COLUMNS, type Row, TOKEN_COLUMNS, tokenColumns, tokenValues } from '../rows.ts';
+import { KEY_LIFETIME_MS, type Write } from '../store.ts';
 
 /** An SQL statement with its values, and with a name if the server should prepare it. */
 export interface Statement {
@@ -45,11 +46,28 @@ const INSERT_PLANTS = `INSERT INTO plants (${PLANT_COLUMNS})
 
 const ASSIGNMENTS = plantFields.map((field) => `${field} = excluded.${field}`).join(', ');
 
+export type Creation = Extract<Write, { kind: 'createPlant' }>;
+export type KeyedCreation = Creation & { readonly idempotencyKey: string };
+
+export function isKeyed(creation: Creation): creation is KeyedCreation {
+  return creation.idempotencyKey !== null;
+}
+
 /**
- * Creates plants that are all new. If a plant exists, the server rejects the whole statement (error 23505).
+ * Creates plants that are all new, and stores the idempotency keys, which are new too. If a plant or a key exists, the server
+ * rejects the whole statement (error 23505).
  */
-export function createNewPlants(plants: readonly PlantRow[]): Statement {
-  return { name: 'create-new-plants', text: INSERT_PLANTS, values: plantColumns(plants) };
+export function createNewPlants(creations: readonly Creation[]): Statement {
+  const keyed = creations.filter(isKeyed);
+  const plants = plantColumns(creations);
+  if (keyed.length === 0) return { name: 'create-new-plants', text: INSERT_PLANTS, values: plants };
+  // The count makes the server insert all keys before the plants, as other batches do.
+  return {
+    name: 'create-new-plants-and-keys',
+    text: `WITH claimed AS (${insertKeys(plants.length + 1)} RETURNING 1)
+           ${INSERT_PLANTS} WHERE (SELECT count(*) FROM claimed) > 0`,
+    values: [...plants, ...keyColumns(keyed)],
+  };
 }
 
 /**
@@ -137,10 +155,46 @@ export function deletePlants(keys: readonly PlantKey[], ofOneOwner: boolean): St
   };
 }
 
-interface Key {
-  readonly owner: string;
-  readonly key: string;
+/** Returns the INSERT of idempotency keys. Its parameters are `keyColumns`, and have numbers from `first` on. */
+function insertKeys(first: number): string {
+  return `INSERT INTO idempotency_keys AS old (owner, key, digest, outcome, first_used_at)
+          SELECT owner, key, digest, 'created', ${NOW_MS}
+            FROM unnest($${first}::text[], $${first + 1}::text[], $${first + 2}::bytea[]) AS new (owner, key, digest)`;
 }
+
+/** Returns the idempotency keys by column. Sorts them by owner and key to prevent deadlocks. */
+function keyColumns(creations: readonly KeyedCreation[]): readonly unknown[] {
+  const sorted = creations.toSorted((a, b) => (nameOfKey(a) < nameOfKey(b) ? -1 : 1));
+  return [
+    sorted.map(({ owner }) => owner),
+    sorted.map(({ idempotencyKey }) => idempotencyKey),
+    sorted.map(digestPlant),
+  ];
+}
+
+/** Returns a text that no two idempotency keys share. */
+export function nameOfKey({ owner, idempotencyKey }: Key): string {
+  return `${owner} ${idempotencyKey}`;
+}
+
+/**
+ * Inserts idempotency keys with the outcome 'created', and returns the owner and key of each. Overwrites a stored key if it has
+ * expired or has the outcome 'idTaken'. Earlier service versions stored 'idTaken' for failed creations. Other transactions with the
+ * same keys wait until this transaction ends.
+ */
+export function claimKeys(creations: readonly KeyedCreation[]): Statement {
+  return {
+    name: 'claim-keys',
+    text: `${insertKeys(1)}
+           ON CONFLICT (owner, key) DO UPDATE
+             SET digest = excluded.digest, outcome = excluded.outcome, first_used_at = excluded.first_used_at
+             WHERE old.first_used_at <= excluded.first_used_at - ${KEY_LIFETIME_MS} OR old.outcome = 'idTaken'
+           RETURNING owner, key`,
+    values: keyColumns(creations),
+  };
+}
+
+type Key = Pick<KeyedCreation, 'owner' | 'idempotencyKey'>;
 
 /** Finds idempotency keys, also expired ones, with their digests. With `ofOneOwner`, names the owner of all keys only once. */
 export function findKeys(keys: readonly Key[], ofOneOwner: boolean): Statement {
@@ -166,7 +220,7 @@ export function removeKeys(keys: readonly Key[], ofOneOwner: boolean): Statement
 // Builds the clauses that select idempotency keys. With `ofOneOwner`, Citus, which shards by owner, locks only the shard of
 // this owner.
 function selection(keys: readonly Key[], ofOneOwner: boolean) {
-  const names = keys.map(({ key }) => key);
+  const names = keys.map(({ idempotencyKey }) => idempotencyKey);
   if (ofOneOwner)
     return {
       name: 'keys-of-owner',
@@ -178,6 +232,6 @@ function selection(keys: readonly Key[], ofOneOwner: boolean) {
     name: 'keys',
     list: ['unnest($1::text[], $2::text[]) AS wanted (owner, key)'],
     where: haveSameKey('stored', 'wanted', 'key'),
-    values: [keys.map((key) => key.owner), names],
+    values: [keys.map(({ owner }) => owner), names],
   };
 }

@@ -1,5 +1,6 @@
 import type { DatabaseSync, SQLInputValue, StatementSync } from 'node:sqlite';
 import { parentPort, workerData } from 'node:worker_threads';
+import { digestPlant } from '../../plant.ts';
 import { LAST_USE_STEP_MS } from '../../token.ts';
 import { charactersIn, toReplay } from '../rows.ts';
 import { KEY_DELETION_AGE_MS, KEY_LIFETIME_MS, type Outcome, type Write } from '../store.ts';
@@ -176,12 +177,12 @@ function createApply(db: DatabaseSync): (write: Write, now: number) => Outcome {
   );
 
   function createPlant(write: Extract<Write, { kind: 'createPlant' }>, now: number): Outcome {
-    const { owner, idempotency } = write;
-    if (idempotency === null) return insertPlant(write) ? 'created' : 'idTaken';
-    const first = findKey.get(owner, idempotency.key, now - KEY_LIFETIME_MS);
-    if (first !== undefined) return toReplay(first, idempotency.digest);
+    const { owner, idempotencyKey } = write;
+    if (idempotencyKey === null) return insertPlant(write) ? 'created' : 'idTaken';
+    const first = findKey.get(owner, idempotencyKey, now - KEY_LIFETIME_MS);
+    if (first !== undefined) return toReplay(first, write);
     if (!insertPlant(write)) return 'idTaken';
-    saveKey.run(owner, idempotency.key, idempotency.digest, now);
+    saveKey.run(owner, idempotencyKey, digestPlant(write), now);
     return 'created';
   }
 

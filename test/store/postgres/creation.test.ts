@@ -25,6 +25,9 @@ import {
 const TRIES = 300;
 const ROUNDS = 5;
 
+/** A write without effect. With it, a batch with an idempotency key is a transaction, not one statement. */
+const OTHER_WRITE: Write = { kind: 'recordTokenUse', id: 'unknown', at: 1 };
+
 const OTHER_SESSIONS = `SELECT FROM pg_stat_activity
                          WHERE datname = current_database() AND pid <> pg_backend_pid()
                            AND backend_type = 'client backend'`;
@@ -106,12 +109,16 @@ test('the server rolls a batch back for another transaction → it is retried an
      END$$;
      CREATE TRIGGER undo BEFORE INSERT OR DELETE ON plants FOR EACH STATEMENT EXECUTE FUNCTION undo()`,
   );
-  const script: readonly (readonly [Write, Outcome])[] = [
-    [creation(1n), 'created'],
-    [{ kind: 'deletePlant', owner: 'alice', id: 1n }, 'deleted'],
-    [creation(1n, { idempotency: { key: 'one', digest: Buffer.alloc(32) } }), 'created'],
+  const script: readonly (readonly [Write[], Outcome[]])[] = [
+    [[creation(1n)], ['created']],
+    [[{ kind: 'deletePlant', owner: 'alice', id: 1n }], ['deleted']],
+    [[createOnce(1n, 'one')], ['created']],
+    [
+      [createOnce(2n, 'two'), OTHER_WRITE],
+      ['created', 'absent'],
+    ],
   ];
-  for (const [write, outcome] of script) assert.equal(await store.write(write), outcome);
+  for (const [writes, outcomes] of script) assert.deepEqual(await writeAll(store, writes), outcomes);
 });
 
 test('the session ends after the error of a commit, as at a panic → the outcome is unknown, without retries', async (t) => {
@@ -130,7 +137,8 @@ test('the session ends after the error of a commit, as at a panic → the outcom
   );
   const batches: readonly (readonly Write[])[] = [
     [creation(1n), creation(2n)],
-    [creation(3n, { idempotency: { key: 'one', digest: Buffer.alloc(32) } }), creation(4n)],
+    [createOnce(3n, 'one'), creation(4n)],
+    [createOnce(5n, 'two'), OTHER_WRITE],
   ];
   for (const batch of batches)
     for (const write of await Promise.allSettled(batch.map(store.write)))
@@ -139,7 +147,7 @@ test('the session ends after the error of a commit, as at a panic → the outcom
           write.reason instanceof StoreUnavailable &&
           !(write.reason instanceof NothingStored),
       );
-  assert.deepEqual(await rowsOf(url, 'SELECT last_value::integer AS commits FROM commits'), [{ commits: 2 }]);
+  assert.deepEqual(await rowsOf(url, 'SELECT last_value::integer AS commits FROM commits'), [{ commits: 3 }]);
 });
 
 test('the connection is lost in a transaction → nothing stored, unless BEGIN has no answer or COMMIT was sent', async (t) => {
@@ -155,18 +163,26 @@ test('the connection is lost in a transaction → nothing stored, unless BEGIN h
     [4n, /COMMIT/, false],
   ] as const) {
     const cut = proxy.expect(statement, 'cut after');
-    await assert.rejects(store.write(createOnce(id, `${id}`)), (error: unknown) => {
-      assert.ok(error instanceof StoreUnavailable, String(error));
-      assert.equal(error instanceof NothingStored, isKnown, `${statement}: ${error}`);
-      return true;
-    });
+    const writes: Write[] = [createOnce(id, `${id}`), OTHER_WRITE];
+    for (const write of await Promise.allSettled(writes.map(store.write))) {
+      assert.ok(write.status === 'rejected');
+      const reason: unknown = write.reason;
+      assert.ok(reason instanceof StoreUnavailable, String(reason));
+      assert.equal(reason instanceof NothingStored, isKnown, `${statement}: ${reason}`);
+    }
     await cut;
   }
 });
 
-for (const code of ['53100', '57014', '58030', 'XX001'])
-  test(`the server sends ${code} in a transaction → nothing stored${code === 'XX001' ? ', but damaged' : ''}, and the session is kept`, async (t) => {
+const MEANING = { 'for one statement': 'outcome unknown', 'in a transaction': 'nothing stored' } as const;
+
+for (const [code, where, others] of ['53100', '57014', '58030', 'XX001'].flatMap((code) => [
+  [code, 'for one statement', []] as const,
+  [code, 'in a transaction', [OTHER_WRITE]] as const,
+]))
+  test(`the server sends ${code} ${where} → ${MEANING[where]}${code === 'XX001' ? ', but damaged' : ''}, and the session is kept`, async (t) => {
     const { url, store } = await openFresh(t);
+    const write = async (creation: Write) => (await writeAll(store, [creation, ...others]))[0];
     await execute(
       url,
       `CREATE FUNCTION fail() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
@@ -184,12 +200,12 @@ for (const code of ['53100', '57014', '58030', 'XX001'])
        END$$;
        CREATE TRIGGER note AFTER INSERT ON plants FOR EACH STATEMENT EXECUTE FUNCTION note()`,
     );
-    assert.equal(await store.write(createOnce(1n, '1')), 'created');
-    await assert.rejects(
-      store.write(createOnce(2n, '2', 'fails')),
-      code === 'XX001' ? StoreDamaged : NothingStored,
-    );
-    assert.equal(await store.write(createOnce(2n, '2')), 'created');
+    assert.equal(await write(createOnce(1n, '1')), 'created');
+    await assert.rejects(write(createOnce(2n, '2', 'fails')), (error) => {
+      assert.ok(error instanceof (code === 'XX001' ? StoreDamaged : StoreUnavailable), String(error));
+      return code === 'XX001' || error instanceof NothingStored === (where === 'in a transaction');
+    });
+    assert.equal(await write(createOnce(2n, '2')), 'created');
     const sessions = 'SELECT count(*)::integer AS writes FROM sessions GROUP BY pid';
     assert.deepEqual(await rowsOf(url, sessions), [{ writes: 2 }]);
   });

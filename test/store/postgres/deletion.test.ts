@@ -23,8 +23,8 @@ test('rows of several owners cannot be locked together → writes run per owner'
     Promise.all(OWNERS.flatMap((owner) => IDS.map((id) => store.write(write(owner, id)))));
 
   for (let round = 0; round < 3; round += 1) {
-    const idempotency = (id: bigint) => (id === 2n ? { key: `${round}`, digest: Buffer.alloc(32) } : null);
-    const created = await each((owner, id) => create(id, { owner, idempotency: idempotency(id) }));
+    const keyOf = (id: bigint) => (id === 2n ? `${round}` : null);
+    const created = await each((owner, id) => create(id, { owner, idempotencyKey: keyOf(id) }));
     assert.deepEqual(new Set(created), new Set(['created']));
     assert.deepEqual(new Set(await each(deletion)), new Set(['deleted']));
     assert.deepEqual(new Set(await each(deletion)), new Set(['absent']));

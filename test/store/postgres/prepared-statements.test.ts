@@ -12,11 +12,10 @@ import { createTokenLookup, findTokenById } from '../../../src/store/postgres/to
 import { StoreUnavailable, type Write } from '../../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../../src/token.ts';
 import { execute, connections as options, postgres } from '../../support/engines.ts';
-import { plantRow } from '../../support/plants.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
 import { create, createOnce, EVERY_ID, remove, upTo } from '../../support/store-setup.ts';
 
-const creation = create(1n, { idempotency: { key: 'one', digest: Buffer.alloc(32) } });
+const creation = createOnce(1n, 'one');
 
 /** Opens connections to a new store. */
 async function openMigrated(t: TestContext): Promise<Connections> {
@@ -63,8 +62,7 @@ test('a batch of one owner → no statement that may read all rows of the owner'
 
 test('a prepared statement is planned once, not at each call', async (t) => {
   const connections = await openMigrated(t);
-  for (const id of [1n, 2n, 3n])
-    await commitBatch(connections, [{ ...creation, id, idempotency: null }], false);
+  for (const id of [1n, 2n, 3n]) await commitBatch(connections, [create(id)], false);
   const text = 'SELECT custom_plans, generic_plans FROM pg_prepared_statements';
   const plans = await connections.query({ text });
   assert.deepEqual(plans, [{ custom_plans: '0', generic_plans: '3' }]);
@@ -78,7 +76,8 @@ async function prepareAll(connections: Connections): Promise<readonly string[]> 
   const read = connections.read.bind(connections);
   const at = Date.now();
   const token = newToken(mintSecret(), 'alice', { scopes, expiresAt: null, name: 'test' }, at);
-  await connections.query(createNewPlants([plantRow(1n)]));
+  await connections.query(createNewPlants([create(1n)]));
+  await connections.query(createNewPlants([create(4n), createOnce(5n, 'new')]));
   await commitBatch(connections, [{ kind: 'createToken', token }], false);
   await commit(create(2n), createOnce(3n, 'kept'), remove(9n));
   await commit(createOnce(3n, 'kept'), createOnce(2n, 'taken'));
@@ -138,6 +137,7 @@ for (const [state, rows] of [
     assert.deepEqual(names, [
       'claim-keys',
       'create-new-plants',
+      'create-new-plants-and-keys',
       'create-plants',
       'create-tokens',
       'delete-keys',
@@ -205,10 +205,10 @@ test('migration changes the columns of prepared statements → they are prepared
   const token = newToken(mintSecret(), 'alice', { scopes, expiresAt: null, name: 'test' }, Date.now());
   const { digest, ...fields } = token;
   await store.write({ kind: 'createToken', token });
-  const create = (owner: string, id: bigint) => store.write({ ...creation, owner, id, idempotency: null });
+  const createOne = (owner: string, id: bigint) => store.write(create(id, { owner }));
   const removeBoth = () =>
     Promise.all(['alice', 'bob'].map((owner) => store.write({ kind: 'deletePlant', owner, id: 1n })));
-  await Promise.all([create('alice', 1n), create('bob', 1n)]);
+  await Promise.all([createOne('alice', 1n), createOne('bob', 1n)]);
   assert.deepEqual(await removeBoth(), ['deleted', 'deleted']);
   assert.deepEqual(await store.findToken(digest), fields);
 
@@ -217,7 +217,7 @@ test('migration changes the columns of prepared statements → they are prepared
     'ALTER TABLE plants ALTER owner TYPE varchar; ALTER TABLE tokens ALTER name TYPE varchar',
   );
   sent.length = 0;
-  await Promise.all([create('alice', 1n), create('bob', 1n)]);
+  await Promise.all([createOne('alice', 1n), createOne('bob', 1n)]);
   assert.deepEqual(await removeBoth(), ['deleted', 'deleted']);
   assert.deepEqual(await store.findToken(digest), fields);
   assert.ok(sent.join('').includes('delete-plants\0'));

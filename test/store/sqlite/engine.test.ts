@@ -164,9 +164,8 @@ function tamper(file: string, sql: string): void {
   db.close();
 }
 
-function create(id: number, name = `plant ${id}`, key?: string): Write {
-  const idempotency = key === undefined ? null : { key, digest: Buffer.alloc(32, name) };
-  return creation(BigInt(id), { name, idempotency });
+function create(id: number, name = `plant ${id}`, key: string | null = null): Write {
+  return creation(BigInt(id), { name, idempotencyKey: key });
 }
 
 function remove(id: number): Write {

@@ -51,9 +51,8 @@ async function open(t: TestContext, url: string, prepare: boolean): Promise<Stor
   return store;
 }
 
-function creation(id: number, key?: string): Write {
-  const idempotency = key === undefined ? null : { key, digest: new Uint8Array([id]) };
-  return create(BigInt(id), { owner: OWNER, idempotency });
+function creation(id: number, key: string | null = null): Write {
+  return create(BigInt(id), { owner: OWNER, idempotencyKey: key });
 }
 
 const deletion = (id: number): Write => ({ kind: 'deletePlant', owner: OWNER, id: BigInt(id) });

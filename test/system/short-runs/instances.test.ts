@@ -172,10 +172,7 @@ const ownerOf = (id: number): string => `crowd ${id % 3}`;
 const creation = (id: number): Write => newCreation(BigInt(id), { owner: ownerOf(id) });
 
 const keyedCreation = (id: number, key: number): Write =>
-  newCreation(BigInt(id), {
-    owner: ownerOf(id),
-    idempotency: { key: `key ${key}`, digest: new Uint8Array([id]) },
-  });
+  newCreation(BigInt(id), { owner: ownerOf(id), idempotencyKey: `key ${key}` });
 
 const deletion = (id: number): Write => ({
   kind: 'deletePlant',

@@ -1,0 +1,126 @@
+import assert from 'node:assert/strict';
+import { test } from 'node:test';
+import { openStore } from '../../../src/store/open-engine.ts';
+import { Connections } from '../../../src/store/postgres/connections.ts';
+import { isUniqueViolation } from '../../../src/store/postgres/errors.ts';
+import { migratePostgres } from '../../../src/store/postgres/migrate.ts';
+import { claimKeys, createNewPlants, createPlants } from '../../../src/store/postgres/statements.ts';
+import { execute, connections as options, postgres, rowsOf } from '../../support/engines.ts';
+import { until } from '../../support/patience.ts';
+import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
+import { countOf, create, createOnce, writeAll } from '../../support/store-setup.ts';
+
+const OTHER_SESSIONS = `FROM pg_stat_activity WHERE datname = current_database()
+                          AND pid <> pg_backend_pid() AND backend_type = 'client backend'`;
+
+const STORED = `SELECT 'key' AS kind, key AS name FROM idempotency_keys
+                UNION ALL SELECT 'plant', id::text FROM plants ORDER BY 1, 2`;
+
+test('plants and idempotency keys that are all new → one statement, in which a conflict stores nothing', async (t) => {
+  const url = new URL(await postgres.freshUrl(t));
+  const sent: string[] = [];
+  const proxy = await startTcpProxy(t, Number(url.port), (bytes) => void sent.push(bytes.toString('latin1')));
+  const store = await openStore(`postgres://postgres@127.0.0.1:${proxy.port}${url.pathname}`, {
+    now: Date.now,
+    connections: options,
+    onFatal: assert.fail,
+  });
+  t.after(() => store.close());
+  sent.length = 0;
+  const statements = () => [...new Set(sent.join('').match(/BEGIN|claim-keys|create-[a-z-]+|COMMIT/g))];
+
+  assert.deepEqual(await writeAll(store, [createOnce(1n, 'a'), create(2n), createOnce(3n, 'b')]), [
+    'created',
+    'created',
+    'created',
+  ]);
+  assert.deepEqual(statements(), ['create-new-plants-and-keys']);
+  sent.length = 0;
+  const others = [
+    createOnce(4n, 'c'),
+    createOnce(1n, 'd'),
+    createOnce(3n, 'b'),
+    createOnce(5n, 'a'),
+    create(2n),
+  ];
+  assert.deepEqual(await writeAll(store, others), [
+    'created',
+    'idTaken',
+    'createdReplayed',
+    'keyReused',
+    'idTaken',
+  ]);
+  assert.deepEqual(statements(), [
+    'create-new-plants-and-keys',
+    'BEGIN',
+    'claim-keys',
+    'create-plants',
+    'COMMIT',
+  ]);
+  assert.deepEqual(await rowsOf(url.href, STORED), [
+    ...['a', 'b', 'c'].map((name) => ({ kind: 'key', name })),
+    ...['1', '2', '3', '4'].map((name) => ({ kind: 'plant', name })),
+  ]);
+});
+
+test('a key of a transaction that is not committed yet → the one statement waits before it locks a plant', async (t) => {
+  const url = await postgres.freshUrl(t);
+  await migratePostgres(url);
+  const connections = new Connections(url, options);
+  t.after(() => connections.close());
+  const creations = [
+    { ...create(1n), idempotencyKey: 'a' },
+    { ...create(2n), idempotencyKey: 'b' },
+  ];
+  const optimistic = await connections.use(async (connection) => {
+    await connection.query({ text: 'BEGIN' });
+    await connection.query(claimKeys(creations.slice(1)));
+    const other = connections.query(createNewPlants(creations)).catch((error: unknown) => error);
+    await until(
+      async () => (await rowsOf(url, `SELECT ${OTHER_SESSIONS} AND wait_event_type = 'Lock'`)).length > 0,
+    );
+    // A deadlock if the other one had inserted plants.
+    assert.equal((await connection.query(createPlants(creations))).length, 2);
+    await connection.query({ text: 'COMMIT' });
+    return { error: await other };
+  });
+  assert.ok(isUniqueViolation(optimistic.error), String(optimistic.error));
+  assert.deepEqual(await rowsOf(url, STORED), [
+    { kind: 'key', name: 'b' },
+    { kind: 'plant', name: '1' },
+    { kind: 'plant', name: '2' },
+  ]);
+});
+
+test('two instances get the same creations with keys, in opposite orders → each once, and the first response again', async (t) => {
+  const url = await postgres.freshUrl(t);
+  await migratePostgres(url);
+  // Slows the statements down, so that they run at the same time.
+  await execute(
+    url,
+    `CREATE FUNCTION slow() RETURNS trigger LANGUAGE plpgsql AS
+       $$BEGIN PERFORM pg_sleep(0.002); RETURN NEW; END$$;
+     CREATE TRIGGER slow BEFORE INSERT ON plants FOR EACH ROW EXECUTE FUNCTION slow();
+     CREATE TRIGGER slow BEFORE INSERT ON idempotency_keys FOR EACH ROW EXECUTE FUNCTION slow()`,
+  );
+  for (let round = 0; round < 5; round += 1) {
+    const creations = Array.from({ length: 20 }, (_, id) =>
+      createOnce(BigInt(id), `${id}`, 'a plant', `owner-${round}`),
+    );
+    await using opened = new AsyncDisposableStack();
+    // New stores in each round: after a conflict, a store stops optimistic inserts for a second.
+    const open = async () => {
+      const store = await openStore(url, { now: Date.now, connections: options, onFatal: assert.fail });
+      opened.defer(() => store.close());
+      return store;
+    };
+    const [one, other] = [await open(), await open()];
+    const outcomes = await Promise.all([writeAll(one, creations), writeAll(other, creations.toReversed())]);
+    assert.equal(countOf(outcomes.flat(), 'created'), creations.length);
+    assert.equal(countOf(outcomes.flat(), 'createdReplayed'), creations.length);
+  }
+  const deadlocks = 'SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()';
+  // The server counts the deadlocks of a session when the session has ended.
+  await until(async () => (await rowsOf(url, `SELECT ${OTHER_SESSIONS}`)).length === 0);
+  assert.deepEqual(await rowsOf(url, deadlocks), [{ deadlocks: '0' }]);
+});

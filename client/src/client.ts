@@ -241,11 +241,11 @@ export function createClient(options: ClientOptions): Client {
 }
 
 /**
- * Returns a key of 128 random bits. Avoids crypto.randomUUID, which browsers do not offer to web pages on
- * plain HTTP.
+ * Returns a key: the time, and 96 random bits. The service stores keys in their order, and new ones next to each other cost it less.
+ * Avoids crypto.randomUUID, which browsers do not offer to web pages on plain HTTP.
  */
 function newKey(): string {
-  return crypto.getRandomValues(new Uint32Array(4)).join('-');
+  return [Date.now(), ...crypto.getRandomValues(new Uint32Array(3))].join('-');
 }
 
 /** Reads the page in the response to a request with the cursor `requested`. Returns the same as `read` of a request. */

@@ -241,6 +241,20 @@ describe('a call that fails', () => {
     assert.match(String(keys[0]), /^\d+(?:-\d+){3}$/);
   });
 
+  test('keys of different creations differ, and begin with the time', async (t) => {
+    const keys: string[] = [];
+    const url = await serve(t, (request, response) => {
+      keys.push(String(request.headers['idempotency-key']));
+      response.end('{"name":"Fern"}');
+    });
+    const client = createClient({ url, token: 'secret' });
+    const begun = Date.now();
+    for (const id of [7, 8]) await client.createPlant({ id, name: 'Fern' });
+    const times = keys.map((key) => Number(key.split('-')[0]));
+    assert.equal(new Set(keys.map((key) => key.slice(key.indexOf('-')))).size, 2, 'the rest is random');
+    assert.deepEqual([begun, ...times, Date.now()].toSorted(), [begun, ...times, Date.now()]);
+  });
+
   test('408, with which the service rejects a request that arrives too slowly → retried', async (t) => {
     let requests = 0;
     const url = await serve(t, (_request, response) => {

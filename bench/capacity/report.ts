@@ -6,7 +6,7 @@ import type { Plan } from './model.ts';
 import type { Saturation } from './saturation.ts';
 import type { Result, Use } from './simulate.ts';
 
-const percent = (share: number): string => `${(share * 100).toFixed(0)} %`;
+const percent = (share: number): string => `${whole(share * 100)} %`;
 
 /**
  * Tabulates the resources that a thousand requests use on each engine, and the memory and connections of an

@@ -24,7 +24,10 @@ export function show(value: number | undefined, format: (value: number) => strin
   return value === undefined ? '–' : format(value);
 }
 
-export const whole = (value: number): string => Math.round(value).toLocaleString('en');
+const integers = new Intl.NumberFormat('en', { maximumFractionDigits: 0, signDisplay: 'negative' });
+
+/** Formats a number rounded to an integer, without the sign of a zero. */
+export const whole = (value: number): string => integers.format(value);
 export const decimals =
   (digits: number) =>
   (value: number): string =>

@@ -7,6 +7,7 @@ import { type Costs, defaultLimits, type Kind, type Plan } from '../../bench/cap
 import { Machine } from '../../bench/capacity/resources.ts';
 import { saturate } from '../../bench/capacity/saturation.ts';
 import { type Result, simulate } from '../../bench/capacity/simulate.ts';
+import { whole } from '../../bench/report/table.ts';
 import { createRandom } from '../support/data/seeded-random.ts';
 
 const COSTS: Costs = {
@@ -29,6 +30,10 @@ const PLAN: Plan = {
   },
   ...{ retries: 0, failoverSeconds: 1, faults: [], seconds: 5, warmUp: 1, seed: 1 },
 };
+
+test('rounded figures have separators, and no minus before a zero', () => {
+  assert.deepEqual([1_234.5, -1.6, 0.4, -0.4].map(whole), ['1,235', '-2', '0', '0']);
+});
 
 /** Lists from memory: one queue, whose service time is always the same. */
 const LISTS: Plan = { ...PLAN, engine: 'sqlite', creates: 0, seconds: 30 };

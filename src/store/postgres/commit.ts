@@ -8,13 +8,14 @@ import {
 } from '../store.ts';
 import { commitBatch } from './batch.ts';
 import type { Connections } from './connections.ts';
-import { isAcrossShards, isFromServer, isUniqueViolation, toStoreError } from './errors.ts';
+import { isAcrossShards, isFromServer, isUniqueViolation, isUnsupported, toStoreError } from './errors.ts';
 import { retryConflicts } from './retry-conflicts.ts';
 import { type Creation, createNewPlants, isKeyed } from './statements.ts';
 
 /**
- * Pause of the plain INSERT, in milliseconds, after it failed because an id was taken. During the pause,
- * creations use INSERT with ON CONFLICT.
+ * Pause of the plain INSERT, in milliseconds, after it failed because an id was taken or an idempotency key in use. During the
+ * pause, creations use INSERT with ON CONFLICT. Batches with keys and those without have separate pauses: clients that repeat
+ * creations do not slow the others down.
  */
 const OPTIMISM_PAUSE_MS = 1_000;
 
@@ -66,7 +67,7 @@ export function createCommit(
   togetherOrPerOwner: TogetherOrPerOwner,
 ): (batch: readonly Write[]) => Promise<readonly Outcome[]> {
   let failures = 0;
-  let optimisticFrom = 0;
+  const optimisticFrom = { keyed: 0, unkeyed: 0 };
 
   async function execute(batch: readonly Write[]): Promise<readonly Outcome[]> {
     return togetherOrPerOwner(
@@ -78,21 +79,23 @@ export function createCommit(
   /**
    * Tries an INSERT without ON CONFLICT. With ON CONFLICT, the server needs a third more time, and idempotency keys need a
    * transaction. If an id is taken or a key in use, stores nothing and resolves to undefined. During the next OPTIMISM_PAUSE_MS,
-   * calls skip the plain INSERT, since the server logs each failure as an error.
+   * calls skip the plain INSERT, since the server logs each failure as an error. If the server does not know the statement that
+   * also stores keys, later calls skip it.
    */
   async function createOptimistically(
     batch: readonly Write[],
     perOwner: boolean,
   ): Promise<readonly Outcome[] | undefined> {
-    if (performance.now() < optimisticFrom || !batch.every(isCreation)) return undefined;
-    // Citus restricts the statement that also stores keys.
-    if (perOwner && batch.some(isKeyed)) return undefined;
+    if (!batch.every(isCreation)) return undefined;
+    const kind = batch.some(isKeyed) ? 'keyed' : 'unkeyed';
+    if (performance.now() < optimisticFrom[kind] || (perOwner && kind === 'keyed')) return undefined;
     try {
       await connections.query(createNewPlants(batch));
       return batch.map(() => 'created');
     } catch (error: unknown) {
-      if (!isUniqueViolation(error)) throw error;
-      optimisticFrom = performance.now() + OPTIMISM_PAUSE_MS;
+      if (isUniqueViolation(error)) optimisticFrom[kind] = performance.now() + OPTIMISM_PAUSE_MS;
+      else if (kind === 'keyed' && isUnsupported(error)) optimisticFrom.keyed = Number.POSITIVE_INFINITY;
+      else throw error;
       return undefined;
     }
   }

@@ -60,8 +60,8 @@ const NOT_PRIMARY_CODES = new Set([READ_ONLY, '57P01', '57P02', '57P03']);
 
 const UNIQUE_VIOLATION = '23505';
 const INTERNAL_ERROR = 'XX000';
-/** The primary key of plants, with the suffix of a shard on Citus. Servers translate the rest of the message. */
-const PRIMARY_KEY = /\bplants_pkey/;
+/** A primary key of creations, with the suffix of a shard on Citus. Servers translate the rest of the message. */
+const PRIMARY_KEY = /\b(plants|idempotency_keys)_pkey/;
 
 const FEATURE_NOT_SUPPORTED = '0A000';
 

@@ -61,10 +61,13 @@ export function createNewPlants(creations: readonly Creation[]): Statement {
   const keyed = creations.filter(isKeyed);
   const plants = plantColumns(creations);
   if (keyed.length === 0) return { name: 'create-new-plants', text: INSERT_PLANTS, values: plants };
-  // The count makes the server insert all keys before the plants, as other batches do.
+  // The count makes the server insert all keys before the plants, as other batches do. The INSERT of no row fails if the unique
+  // index on keys is missing (42P10), as the ON CONFLICT of other batches does.
   return {
     name: 'create-new-plants-and-keys',
-    text: `WITH claimed AS (${insertKeys(plants.length + 1)} RETURNING 1)
+    text: `WITH claimed AS (${insertKeys(plants.length + 1)} RETURNING 1),
+                unique_key AS (INSERT INTO idempotency_keys SELECT * FROM idempotency_keys WHERE false
+                               ON CONFLICT (owner, key) DO NOTHING)
            ${INSERT_PLANTS} WHERE (SELECT count(*) FROM claimed) > 0`,
     values: [...plants, ...keyColumns(keyed)],
   };

@@ -238,23 +238,26 @@ test('two commits fail → the next one counts those that wait for a standby, an
   assert.deepEqual(await counts(), { is_called: true, last_value: '1' });
 });
 
-test('id taken, reported as an internal error (Citus) → idTaken', async (t) => {
-  const { url, store } = await openFresh(t);
-  await execute(
-    url,
-    `INSERT INTO plants (owner, id, name) VALUES ('alice', 1, 'Alder');
-     CREATE SEQUENCE tries;
+for (const [table, create, outcome] of [
+  ['plants', (id: bigint) => creation(id, { name: 'Birch' }), 'idTaken'],
+  ['idempotency_keys', (id: bigint) => createOnce(id, `${id}`, 'Alder'), 'createdReplayed'],
+] as const)
+  test(`unique key of ${table} violated, reported as an internal error (Citus) → ${outcome}`, async (t) => {
+    const { url, store } = await openFresh(t);
+    assert.equal(await store.write(createOnce(1n, '1', 'Alder')), 'created');
+    await execute(
+      url,
+      `CREATE SEQUENCE tries;
      CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
        IF nextval('tries') = 1 THEN
-         RAISE EXCEPTION 'duplicate key value violates unique constraint "plants_pkey_102038"' USING ERRCODE = 'XX000';
+         RAISE EXCEPTION 'duplicate key value violates unique constraint "${table}_pkey_102038"' USING ERRCODE = 'XX000';
        END IF;
        RETURN NULL;
      END$$;
-     CREATE TRIGGER reject BEFORE INSERT ON plants FOR EACH STATEMENT EXECUTE FUNCTION reject()`,
-  );
-  const create = (id: bigint): Promise<Outcome> => store.write(creation(id, { name: 'Birch' }));
-  assert.deepEqual(await Promise.all([1n, 2n].map(create)), ['idTaken', 'created']);
-});
+     CREATE TRIGGER reject BEFORE INSERT ON ${table} FOR EACH STATEMENT EXECUTE FUNCTION reject()`,
+    );
+    assert.deepEqual(await writeAll(store, [1n, 2n].map(create)), [outcome, 'created']);
+  });
 
 test('other internal error of a creation → outcome unknown, and no second statement, which could find its own plant', async (t) => {
   const { url, store } = await openFresh(t);

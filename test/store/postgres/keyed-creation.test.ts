@@ -1,10 +1,11 @@
 import assert from 'node:assert/strict';
-import { test } from 'node:test';
+import { type TestContext, test } from 'node:test';
 import { openStore } from '../../../src/store/open-engine.ts';
 import { Connections } from '../../../src/store/postgres/connections.ts';
 import { isUniqueViolation } from '../../../src/store/postgres/errors.ts';
 import { migratePostgres } from '../../../src/store/postgres/migrate.ts';
 import { claimKeys, createNewPlants, createPlants } from '../../../src/store/postgres/statements.ts';
+import type { Store } from '../../../src/store/store.ts';
 import { execute, connections as options, postgres, rowsOf } from '../../support/engines.ts';
 import { until } from '../../support/patience.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
@@ -16,7 +17,10 @@ const OTHER_SESSIONS = `FROM pg_stat_activity WHERE datname = current_database()
 const STORED = `SELECT 'key' AS kind, key AS name FROM idempotency_keys
                 UNION ALL SELECT 'plant', id::text FROM plants ORDER BY 1, 2`;
 
-test('plants and idempotency keys that are all new → one statement, in which a conflict stores nothing', async (t) => {
+/** Opens a store on a new database. `statements` returns the kinds of statements since the last call. */
+async function openWatched(
+  t: TestContext,
+): Promise<{ url: string; store: Store; statements: () => string[] }> {
   const url = new URL(await postgres.freshUrl(t));
   const sent: string[] = [];
   const proxy = await startTcpProxy(t, Number(url.port), (bytes) => void sent.push(bytes.toString('latin1')));
@@ -26,16 +30,25 @@ test('plants and idempotency keys that are all new → one statement, in which a
     onFatal: assert.fail,
   });
   t.after(() => store.close());
-  sent.length = 0;
-  const statements = () => [...new Set(sent.join('').match(/BEGIN|claim-keys|create-[a-z-]+|COMMIT/g))];
+  const statements = () => {
+    const texts = sent.splice(0).join('');
+    return [...new Set(texts.match(/BEGIN|claim-keys|create-(?:new-)?plants(?:-and-keys)?|COMMIT/g))];
+  };
+  statements();
+  return { url: url.href, store, statements };
+}
 
+const OPTIMISTIC = ['create-new-plants-and-keys'];
+const IN_TRANSACTION = ['BEGIN', 'claim-keys', 'create-plants', 'COMMIT'];
+
+test('plants and idempotency keys that are all new → one statement, in which a conflict stores nothing', async (t) => {
+  const { url, store, statements } = await openWatched(t);
   assert.deepEqual(await writeAll(store, [createOnce(1n, 'a'), create(2n), createOnce(3n, 'b')]), [
     'created',
     'created',
     'created',
   ]);
-  assert.deepEqual(statements(), ['create-new-plants-and-keys']);
-  sent.length = 0;
+  assert.deepEqual(statements(), OPTIMISTIC);
   const others = [
     createOnce(4n, 'c'),
     createOnce(1n, 'd'),
@@ -50,18 +63,64 @@ test('plants and idempotency keys that are all new → one statement, in which a
     'keyReused',
     'idTaken',
   ]);
-  assert.deepEqual(statements(), [
-    'create-new-plants-and-keys',
-    'BEGIN',
-    'claim-keys',
-    'create-plants',
-    'COMMIT',
-  ]);
-  assert.deepEqual(await rowsOf(url.href, STORED), [
+  assert.deepEqual(statements(), [...OPTIMISTIC, ...IN_TRANSACTION]);
+  assert.deepEqual(await rowsOf(url, STORED), [
     ...['a', 'b', 'c'].map((name) => ({ kind: 'key', name })),
     ...['1', '2', '3', '4'].map((name) => ({ kind: 'plant', name })),
   ]);
 });
+
+test('a creation is repeated → for a second, those with keys run in transactions, and others in one statement', async (t) => {
+  const { store, statements } = await openWatched(t);
+  assert.equal(await store.write(createOnce(1n, 'a')), 'created');
+  assert.equal(await store.write(createOnce(1n, 'a')), 'createdReplayed');
+  statements();
+  assert.equal(await store.write(create(2n)), 'created');
+  assert.deepEqual(statements(), ['create-new-plants']);
+  assert.equal(await store.write(createOnce(3n, 'b')), 'created');
+  assert.deepEqual(statements(), IN_TRANSACTION);
+  let id = 4n;
+  await until(async () => {
+    assert.equal(await store.write(createOnce(id, `${id}`)), 'created');
+    id += 1n;
+    return statements().includes('create-new-plants-and-keys');
+  });
+});
+
+test('the server does not know the one statement → it gets it once, and creates in transactions', async (t) => {
+  const { url, store, statements } = await openWatched(t);
+  // A sequence also counts rolled-back work.
+  await execute(
+    url,
+    `CREATE SEQUENCE tries;
+     CREATE FUNCTION reject() RETURNS trigger LANGUAGE plpgsql AS $$BEGIN
+       IF nextval('tries') = 1 THEN RAISE EXCEPTION 'not supported' USING ERRCODE = '0A000'; END IF;
+       RETURN NULL;
+     END$$;
+     CREATE TRIGGER reject BEFORE INSERT ON idempotency_keys FOR EACH STATEMENT EXECUTE FUNCTION reject()`,
+  );
+  statements();
+  assert.equal(await store.write(createOnce(1n, 'a')), 'created');
+  assert.deepEqual(statements(), [...OPTIMISTIC, ...IN_TRANSACTION]);
+  assert.equal(await store.write(createOnce(2n, 'b')), 'created');
+  assert.deepEqual(statements(), IN_TRANSACTION);
+});
+
+for (const [where, others] of [
+  ['one statement', []],
+  ['a transaction', [{ kind: 'recordTokenUse', id: 'unknown', at: 1 } as const]],
+] as const)
+  test(`the unique index on keys is missing, as during a restore → no creation with a key, in ${where}`, async (t) => {
+    const { url, store } = await openWatched(t);
+    assert.equal(await store.write(createOnce(1n, 'a')), 'created');
+    await execute(url, 'ALTER TABLE idempotency_keys DROP CONSTRAINT idempotency_keys_pkey');
+    for (const creation of [createOnce(2n, 'b'), createOnce(1n, 'a')])
+      await assert.rejects(writeAll(store, [creation, ...others]), /42P10/);
+    assert.deepEqual(await rowsOf(url, STORED), [
+      { kind: 'key', name: 'a' },
+      { kind: 'plant', name: '1' },
+    ]);
+  });
 
 test('a key of a transaction that is not committed yet → the one statement waits before it locks a plant', async (t) => {
   const url = await postgres.freshUrl(t);

@@ -263,6 +263,14 @@ describe('the digest of a plant', () => {
     assert.equal(hex({ id: 7n, name: 'Fern', tag: 'x' }), digest('["7","Fern","x"]'));
   });
 
+  test('is that of its row in the store', () => {
+    for (const plant of [
+      { id: 7n, name: 'Fern' },
+      { id: -7n, name: '', tag: '' },
+    ] satisfies NewPlant[])
+      assert.deepEqual(digestPlant(toPlantRow('alice', plant)), digestPlant(plant));
+  });
+
   const digest = (id: bigint, name: string, tag?: string): string =>
     Buffer.from(digestPlant({ id, name, ...(tag !== undefined && { tag }) })).toString('hex');
 

@@ -8,6 +8,7 @@ import {
   type Connection,
   type Creation,
   claimKeys,
+  createNewPlants,
   createPlants,
   createTokens,
   deletePlants,
@@ -29,20 +30,26 @@ interface Member {
 }
 
 /**
- * Executes a batch of writes. One statement executes all creations, and another one all deletions. With `perOwner`,
- * each owner has a separate statement for creations and for deletions. Writes with the same lock key (`lockKeys`) are in
- * the same statement, in their order; the order of others does not matter. To prevent deadlocks, every batch locks rows
- * in the same order: idempotency keys, created plants, deleted plants, tokens. Each of these groups is sorted by key.
+ * Ways to execute a batch. `allNew` expects that no created plant and no idempotency key is stored: one is enough for the server to
+ * reject the batch (23505). `perOwner`: each owner has a separate statement for creations and for deletions.
+ */
+export type BatchMode = 'allNew' | 'allOwners' | 'perOwner';
+
+/**
+ * Executes a batch of writes. One statement executes all creations, and another one all deletions, except in the mode `perOwner`.
+ * Writes with the same lock key (`lockKeys`) are in the same statement, in their order; the order of others does not matter. To
+ * prevent deadlocks, every batch locks rows in the same order: idempotency keys, created plants, deleted plants, tokens. Each of
+ * these groups is sorted by key.
  */
 export async function commitBatch(
   connections: Pick<Connections, 'use'>,
   batch: readonly Write[],
-  perOwner: boolean,
+  mode: BatchMode,
 ): Promise<readonly Outcome[]> {
   const members = batch.map((write): Member => ({ write, outcome: undefined }));
-  if (isOneStatement(members, perOwner))
-    await connections.use((connection) => execute(connection, members, perOwner));
-  else await inPipelinedTransaction(connections, members, perOwner);
+  if (isOneStatement(members, mode))
+    await connections.use((connection) => execute(connection, members, mode));
+  else await inPipelinedTransaction(connections, members, mode);
   return members.map(settledOutcome);
 }
 
@@ -79,20 +86,25 @@ function tokenId(write: TokenWrite): string {
   return write.kind === 'createToken' ? write.token.id : write.id;
 }
 
-function isOneStatement(members: readonly Member[], perOwner: boolean): boolean {
-  if (members.some(hasKey)) return false;
+function isOneStatement(members: readonly Member[], mode: BatchMode): boolean {
+  if (claimsKeys(members, mode)) return false;
   if (members.length === 1) return true;
-  if (members.every(isDeletion)) return partsOf(members, perOwner).length === 1;
-  if (members.every(isCreation)) return partsOf(members, perOwner).length === 1;
+  if (members.every(isDeletion)) return partsOf(members, mode).length === 1;
+  if (members.every(isCreation)) return partsOf(members, mode).length === 1;
   return false;
 }
 
-// BEGIN is not prepared: if a pooler rejected a prepared one, the statements would run outside a transaction. Idempotency
+/** True if a statement stores idempotency keys before another one creates their plants. */
+function claimsKeys(members: readonly Member[], mode: BatchMode): boolean {
+  return mode !== 'allNew' && members.some(hasKey);
+}
+
+// BEGIN is not prepared: if a pooler rejected a prepared one, the statements would run outside a transaction. Claims of
 // keys wait for BEGIN: if it alone failed, a key would be stored without its plant. COMMIT waits for all statements.
 async function inPipelinedTransaction(
   connections: Pick<Connections, 'use'>,
   members: readonly Member[],
-  perOwner: boolean,
+  mode: BatchMode,
 ): Promise<void> {
   let isUncommitted = false;
   try {
@@ -102,8 +114,8 @@ async function inPipelinedTransaction(
         throw new StoreUnavailable(`a transaction could not begin: ${messageOf(error)}`, { cause: error });
       });
       try {
-        if (members.some(hasKey)) await begun;
-        await Promise.all([begun, execute(connection, members, perOwner)]);
+        if (claimsKeys(members, mode)) await begun;
+        await Promise.all([begun, execute(connection, members, mode)]);
       } catch (error: unknown) {
         isUncommitted = await begun.then(
           () => true,
@@ -119,19 +131,19 @@ async function inPipelinedTransaction(
   }
 }
 
-async function execute(connection: Connection, members: readonly Member[], perOwner: boolean): Promise<void> {
-  const keyed = members.filter(hasKey);
-  await Promise.all(partsOf(keyed, perOwner).map((part) => claim(connection, part, perOwner)));
+async function execute(connection: Connection, members: readonly Member[], mode: BatchMode): Promise<void> {
+  const keyed = claimsKeys(members, mode) ? members.filter(hasKey) : [];
+  await Promise.all(partsOf(keyed, mode).map((part) => claim(connection, part, mode)));
   const claimed = keyed.filter(({ outcome }) => outcome === undefined);
   const open = members.filter(({ outcome }) => outcome === undefined);
   await Promise.all([
-    ...partsOf(open.filter(isCreation), perOwner).map((part) => create(connection, part)),
-    ...partsOf(open.filter(isDeletion), perOwner).map((part) => remove(connection, part, perOwner)),
+    ...partsOf(open.filter(isCreation), mode).map((part) => create(connection, part, mode)),
+    ...partsOf(open.filter(isDeletion), mode).map((part) => remove(connection, part, mode)),
     ...sortedTokenWrites(open).map((member) => writeToken(connection, member)),
   ]);
   // A key that stays is a promise that its plant was created.
   const failed = claimed.filter(({ outcome }) => outcome !== 'created');
-  await Promise.all(partsOf(failed, perOwner).map((part) => releaseKeys(connection, part, perOwner)));
+  await Promise.all(partsOf(failed, mode).map((part) => releaseKeys(connection, part, mode)));
 }
 
 const isCreation = (member: Member): member is Member & { write: Creation } =>
@@ -146,31 +158,35 @@ const isTokenWrite = (member: Member): member is Member & { write: TokenWrite } 
 async function create(
   connection: Connection,
   members: readonly (Member & { write: Creation })[],
+  mode: BatchMode,
 ): Promise<void> {
-  const created = await connection.query(createPlants(members.map(({ write }) => write)));
-  settle(members, created, 'created', 'idTaken');
+  const creations = members.map(({ write }) => write);
+  if (mode === 'allNew') {
+    await connection.query(createNewPlants(creations));
+    for (const member of members) member.outcome = 'created';
+  } else settle(members, await connection.query(createPlants(creations)), 'created', 'idTaken');
 }
 
 async function remove(
   connection: Connection,
   members: readonly (Member & { write: Deletion })[],
-  ofOneOwner: boolean,
+  mode: BatchMode,
 ): Promise<void> {
   const deleted = await connection.query(
     deletePlants(
       members.map(({ write }) => write),
-      ofOneOwner,
+      mode === 'perOwner',
     ),
   );
   settle(members, deleted, 'deleted', 'absent');
 }
 
-/** Groups the writes for statements: one group for all writes, or one for each owner, sorted by owner. */
+/** Groups the writes for statements: one group for all writes, or with `perOwner` one for each owner, sorted by owner. */
 function partsOf<M extends Member & { write: Creation | Deletion }>(
   members: readonly M[],
-  perOwner: boolean,
+  mode: BatchMode,
 ): readonly (readonly M[])[] {
-  if (!perOwner) return members.length === 0 ? [] : [members];
+  if (mode !== 'perOwner') return members.length === 0 ? [] : [members];
   const owners = [...Map.groupBy(members, ({ write }) => write.owner)];
   return owners.sort(([a], [b]) => (a < b ? -1 : 1)).map(([, part]) => part);
 }
@@ -200,7 +216,7 @@ function settle(
 async function claim(
   connection: Connection,
   members: readonly (Member & { write: KeyedCreation })[],
-  ofOneOwner: boolean,
+  mode: BatchMode,
 ): Promise<void> {
   const claimed = await connection.query(claimKeys(members.map(({ write }) => write)));
   if (claimed.length === members.length) return;
@@ -209,7 +225,7 @@ async function claim(
   const found = await connection.query(
     findKeys(
       used.map(({ write }) => write),
-      ofOneOwner,
+      mode === 'perOwner',
     ),
   );
   const first = new Map(found.map((row) => [nameOfRow(row), row]));
@@ -229,12 +245,12 @@ function nameOfRow({ owner, key }: Row): string {
 async function releaseKeys(
   connection: Connection,
   members: readonly (Member & { write: KeyedCreation })[],
-  ofOneOwner: boolean,
+  mode: BatchMode,
 ): Promise<void> {
   await connection.query(
     removeKeys(
       members.map(({ write }) => write),
-      ofOneOwner,
+      mode === 'perOwner',
     ),
   );
 }

@@ -10,7 +10,7 @@ import { commitBatch } from './batch.ts';
 import type { Connections } from './connections.ts';
 import { isAcrossShards, isFromServer, isUniqueViolation, isUnsupported, toStoreError } from './errors.ts';
 import { retryConflicts } from './retry-conflicts.ts';
-import { type Creation, createNewPlants, isKeyed } from './statements.ts';
+import { type Creation, isKeyed } from './statements.ts';
 
 /**
  * Pause of the plain INSERT, in milliseconds, after it failed because an id was taken or an idempotency key in use. During the
@@ -72,26 +72,28 @@ export function createCommit(
   async function execute(batch: readonly Write[]): Promise<readonly Outcome[]> {
     return togetherOrPerOwner(
       async (perOwner) =>
-        (await createOptimistically(batch, perOwner)) ?? commitBatch(connections, batch, perOwner),
+        (await executeOptimistically(batch, perOwner)) ??
+        commitBatch(connections, batch, perOwner ? 'perOwner' : 'allOwners'),
     );
   }
 
   /**
-   * Tries an INSERT without ON CONFLICT. With ON CONFLICT, the server needs a third more time, and idempotency keys need a
-   * transaction. If an id is taken or a key in use, stores nothing and resolves to undefined. During the next OPTIMISM_PAUSE_MS,
+   * Tries an INSERT without ON CONFLICT. With ON CONFLICT, the server needs a third more time, and idempotency keys need a separate
+   * statement. If an id is taken or a key in use, stores nothing and resolves to undefined. During the next OPTIMISM_PAUSE_MS,
    * calls skip the plain INSERT, since the server logs each failure as an error. If the server does not know the statement that
    * also stores keys, later calls skip it.
    */
-  async function createOptimistically(
+  async function executeOptimistically(
     batch: readonly Write[],
     perOwner: boolean,
   ): Promise<readonly Outcome[] | undefined> {
-    if (!batch.every(isCreation)) return undefined;
-    const kind = batch.some(isKeyed) ? 'keyed' : 'unkeyed';
-    if (performance.now() < optimisticFrom[kind] || (perOwner && kind === 'keyed')) return undefined;
+    const creations = batch.filter(isCreation);
+    const kind = creations.some(isKeyed) ? 'keyed' : 'unkeyed';
+    if (creations.length === 0 || performance.now() < optimisticFrom[kind]) return undefined;
+    // Citus writes one statement for all owners only if it is alone, without keys.
+    if (perOwner && (kind === 'keyed' || creations.length < batch.length)) return undefined;
     try {
-      await connections.query(createNewPlants(batch));
-      return batch.map(() => 'created');
+      return await commitBatch(connections, batch, 'allNew');
     } catch (error: unknown) {
       if (isUniqueViolation(error)) optimisticFrom[kind] = performance.now() + OPTIMISM_PAUSE_MS;
       else if (kind === 'keyed' && isUnsupported(error)) optimisticFrom.keyed = Number.POSITIVE_INFINITY;

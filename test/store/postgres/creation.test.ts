@@ -156,14 +156,17 @@ test('the connection is lost in a transaction → nothing stored, unless BEGIN h
   url.host = `127.0.0.1:${proxy.port}`;
   const store = await openStore(url.href, { now: Date.now, connections: options, onFatal: assert.fail });
   t.after(() => store.close());
+  assert.equal(await store.write(creation(0n)), 'created');
   for (const [id, statement, isKnown] of [
+    [5n, /create-new-plants-and-keys/, false],
     [1n, /BEGIN/, false],
     [2n, /claim-keys/, true],
     [3n, /create-plants/, true],
     [4n, /COMMIT/, false],
   ] as const) {
     const cut = proxy.expect(statement, 'cut after');
-    const writes: Write[] = [createOnce(id, `${id}`), OTHER_WRITE];
+    // The second id is taken, so that the batch is executed again with claims of keys.
+    const writes: Write[] = [createOnce(id, `${id}`), creation(0n), OTHER_WRITE];
     for (const write of await Promise.allSettled(writes.map(store.write))) {
       assert.ok(write.status === 'rejected');
       const reason: unknown = write.reason;
@@ -238,11 +241,14 @@ test('two commits fail → the next one counts those that wait for a standby, an
   assert.deepEqual(await counts(), { is_called: true, last_value: '1' });
 });
 
-for (const [table, create, outcome] of [
-  ['plants', (id: bigint) => creation(id, { name: 'Birch' }), 'idTaken'],
-  ['idempotency_keys', (id: bigint) => createOnce(id, `${id}`, 'Alder'), 'createdReplayed'],
-] as const)
-  test(`unique key of ${table} violated, reported as an internal error (Citus) → ${outcome}`, async (t) => {
+for (const [table, create, outcome, where, others] of [
+  ['plants', (id: bigint) => creation(id, { name: 'Birch' }), 'idTaken'] as const,
+  ['idempotency_keys', (id: bigint) => createOnce(id, `${id}`, 'Alder'), 'createdReplayed'] as const,
+].flatMap((one) => [
+  [...one, 'in one statement', []] as const,
+  [...one, 'in a transaction', [OTHER_WRITE]] as const,
+]))
+  test(`unique key of ${table} violated ${where}, reported as an internal error (Citus) → ${outcome}`, async (t) => {
     const { url, store } = await openFresh(t);
     assert.equal(await store.write(createOnce(1n, '1', 'Alder')), 'created');
     await execute(
@@ -256,7 +262,8 @@ for (const [table, create, outcome] of [
      END$$;
      CREATE TRIGGER reject BEFORE INSERT ON ${table} FOR EACH STATEMENT EXECUTE FUNCTION reject()`,
     );
-    assert.deepEqual(await writeAll(store, [1n, 2n].map(create)), [outcome, 'created']);
+    const outcomes = await writeAll(store, [create(1n), create(2n), ...others]);
+    assert.deepEqual(outcomes, [outcome, 'created', ...others.map(() => 'absent')]);
   });
 
 test('other internal error of a creation → outcome unknown, and no second statement, which could find its own plant', async (t) => {

@@ -9,7 +9,7 @@ import type { Store } from '../../../src/store/store.ts';
 import { execute, connections as options, postgres, rowsOf } from '../../support/engines.ts';
 import { until } from '../../support/patience.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
-import { countOf, create, createOnce, writeAll } from '../../support/store-setup.ts';
+import { countOf, create, createOnce, remove, writeAll } from '../../support/store-setup.ts';
 
 const OTHER_SESSIONS = `FROM pg_stat_activity WHERE datname = current_database()
                           AND pid <> pg_backend_pid() AND backend_type = 'client backend'`;
@@ -67,6 +67,25 @@ test('plants and idempotency keys that are all new → one statement, in which a
   assert.deepEqual(await rowsOf(url, STORED), [
     ...['a', 'b', 'c'].map((name) => ({ kind: 'key', name })),
     ...['1', '2', '3', '4'].map((name) => ({ kind: 'plant', name })),
+  ]);
+});
+
+test('new plants and keys next to deletions → the same statement in a transaction, which a conflict rolls back and repeats', async (t) => {
+  const { url, store, statements } = await openWatched(t);
+  assert.deepEqual(await writeAll(store, [create(1n), create(2n), create(3n)]), Array(3).fill('created'));
+  statements();
+  assert.deepEqual(await writeAll(store, [createOnce(4n, 'a'), remove(1n), remove(9n)]), [
+    'created',
+    'deleted',
+    'absent',
+  ]);
+  assert.deepEqual(statements(), ['BEGIN', ...OPTIMISTIC, 'COMMIT']);
+  const others = [createOnce(5n, 'b'), createOnce(6n, 'a'), create(2n), remove(3n), remove(4n)];
+  assert.deepEqual(await writeAll(store, others), ['created', 'keyReused', 'idTaken', 'deleted', 'deleted']);
+  assert.deepEqual(statements(), ['BEGIN', ...OPTIMISTIC, 'claim-keys', 'create-plants', 'COMMIT']);
+  assert.deepEqual(await rowsOf(url, STORED), [
+    ...['a', 'b'].map((name) => ({ kind: 'key', name })),
+    ...['2', '5'].map((name) => ({ kind: 'plant', name })),
   ]);
 });
 

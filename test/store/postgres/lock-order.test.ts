@@ -61,7 +61,7 @@ for (const [what, { writes, firstRow, outcomes }] of Object.entries(cases))
         // The batch that waits first gets the row first. In another order, the next batch would have locked
         // the second row by then.
         for (const batch of [writes, writes.toReversed()]) {
-          batches.push(commitBatch(connections, batch, false));
+          batches.push(commitBatch(connections, batch, 'allOwners'));
           await until(async () => (await rowsOf(url, WAITING)).length === batches.length);
         }
       }),

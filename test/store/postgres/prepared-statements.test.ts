@@ -28,7 +28,7 @@ async function openMigrated(t: TestContext): Promise<Connections> {
 
 test('BEGIN and COMMIT are not prepared, so that they cannot fail alone', async (t) => {
   const connections = await openMigrated(t);
-  assert.deepEqual(await commitBatch(connections, [creation], false), ['created']);
+  assert.deepEqual(await commitBatch(connections, [creation], 'allOwners'), ['created']);
   const text = 'SELECT statement FROM pg_prepared_statements ORDER BY statement';
   const prepared = await connections.query({ text });
   const verbs = prepared.map(({ statement }) => String(statement).split(/\s/, 1)[0]);
@@ -46,7 +46,7 @@ test('only BEGIN fails → a batch with an idempotency key stores neither the ke
         }),
       ),
   };
-  await assert.rejects(commitBatch(failing, [creation], false), StoreUnavailable);
+  await assert.rejects(commitBatch(failing, [creation], 'allOwners'), StoreUnavailable);
   const text = 'SELECT key FROM idempotency_keys UNION ALL SELECT name FROM plants';
   assert.deepEqual(await connections.query({ text }), []);
 });
@@ -54,7 +54,11 @@ test('only BEGIN fails → a batch with an idempotency key stores neither the ke
 test('a batch of one owner → no statement that may read all rows of the owner', async (t) => {
   const connections = await openMigrated(t);
   for (let time = 0; time < 2; time += 1)
-    await commitBatch(connections, [createOnce(1n, 'kept'), createOnce(1n, 'taken'), remove(2n)], false);
+    await commitBatch(
+      connections,
+      [createOnce(1n, 'kept'), createOnce(1n, 'taken'), remove(2n)],
+      'allOwners',
+    );
   const text = 'SELECT name FROM pg_prepared_statements ORDER BY name';
   const names = (await connections.query({ text })).map(({ name }) => name);
   assert.deepEqual(names, ['claim-keys', 'create-plants', 'delete-plants', 'find-keys', 'remove-keys']);
@@ -62,7 +66,7 @@ test('a batch of one owner → no statement that may read all rows of the owner'
 
 test('a prepared statement is planned once, not at each call', async (t) => {
   const connections = await openMigrated(t);
-  for (const id of [1n, 2n, 3n]) await commitBatch(connections, [create(id)], false);
+  for (const id of [1n, 2n, 3n]) await commitBatch(connections, [create(id)], 'allOwners');
   const text = 'SELECT custom_plans, generic_plans FROM pg_prepared_statements';
   const plans = await connections.query({ text });
   assert.deepEqual(plans, [{ custom_plans: '0', generic_plans: '3' }]);
@@ -71,14 +75,14 @@ test('a prepared statement is planned once, not at each call', async (t) => {
 /** Executes each prepared statement of the service in the one session of `connections`. Resolves to their names. */
 async function prepareAll(connections: Connections): Promise<readonly string[]> {
   const commit = async (...batch: readonly Write[]) => {
-    for (const perOwner of [false, true]) await commitBatch(connections, batch, perOwner);
+    for (const mode of ['allOwners', 'perOwner'] as const) await commitBatch(connections, batch, mode);
   };
   const read = connections.read.bind(connections);
   const at = Date.now();
   const token = newToken(mintSecret(), 'alice', { scopes, expiresAt: null, name: 'test' }, at);
   await connections.query(createNewPlants([create(1n)]));
   await connections.query(createNewPlants([create(4n), createOnce(5n, 'new')]));
-  await commitBatch(connections, [{ kind: 'createToken', token }], false);
+  await commitBatch(connections, [{ kind: 'createToken', token }], 'allOwners');
   await commit(create(2n), createOnce(3n, 'kept'), remove(9n));
   await commit(createOnce(3n, 'kept'), createOnce(2n, 'taken'));
   await commit({ kind: 'recordTokenUse', id: token.id, at }, { kind: 'revokeToken', id: 'unknown', at });

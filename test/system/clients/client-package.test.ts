@@ -117,7 +117,7 @@ describe("the client's package", () => {
   });
 
   // Includes the texts of errors of fetch for requests that were not sent, which deletePlant depends on.
-  test('bundled for a page → 6.2 kB with gzip, rounded', async () => {
+  test('bundled for a page → 6.3 kB with gzip, rounded', async () => {
     const project = await newProject('bundle');
     await npmInstall(project, tarball);
     await writeFile(join(project, 'all.js'), "export * from 'plant-store-client';\n");
@@ -125,7 +125,7 @@ describe("the client's package", () => {
     const { stdout } = await run('esbuild', flags, { cwd: project });
     const { length } = gzipSync(stdout, { level: 9 });
     assert.ok(
-      length < 6_250,
+      length < 6_350,
       `${length} bytes; correct this title and docs/decisions/0020-client-package.md`,
     );
   });

@@ -90,7 +90,7 @@ export function createCommit(
     const creations = batch.filter(isCreation);
     const kind = creations.some(isKeyed) ? 'keyed' : 'unkeyed';
     if (creations.length === 0 || performance.now() < optimisticFrom[kind]) return undefined;
-    // Citus writes one statement for all owners only if it is alone, without keys.
+    // Citus gets one statement for all owners only for a batch of creations without keys.
     if (perOwner && (kind === 'keyed' || creations.length < batch.length)) return undefined;
     try {
       return await commitBatch(connections, batch, 'allNew');

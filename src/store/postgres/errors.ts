@@ -140,6 +140,7 @@ export function textOfNotice({ message = '', hint }: Notice): string {
  * errors of a distributed server may come after the commit.
  */
 export function isUniqueViolation(error: unknown): boolean {
+  // In a transaction, `withoutCommit` converted an internal error.
   if (error instanceof NothingStored) return isUniqueViolation(error.cause);
   const code = codeOf(error);
   return code === UNIQUE_VIOLATION || (code === INTERNAL_ERROR && PRIMARY_KEY.test(messageOf(error)));

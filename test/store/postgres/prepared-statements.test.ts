@@ -9,7 +9,7 @@ import { migratePostgres } from '../../../src/store/postgres/migrate.ts';
 import { createPageReader, readLargePlant } from '../../../src/store/postgres/pages.ts';
 import { type Connection, createNewPlants } from '../../../src/store/postgres/statements.ts';
 import { createTokenLookup, findTokenById } from '../../../src/store/postgres/token-lookup.ts';
-import { StoreUnavailable, type Write } from '../../../src/store/store.ts';
+import { NothingStored, StoreUnavailable, type Write } from '../../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../../src/token.ts';
 import { execute, connections as options, postgres } from '../../support/engines.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
@@ -35,9 +35,9 @@ test('BEGIN and COMMIT are not prepared, so that they cannot fail alone', async 
   assert.deepEqual(verbs.sort(), ['INSERT', 'INSERT']);
 });
 
-test('only BEGIN fails → a batch with an idempotency key stores neither the key nor the plant', async (t) => {
-  const connections = await openMigrated(t);
-  const failing: Pick<Connections, 'use'> = {
+/** Connections on which each BEGIN fails. */
+function withoutBegin(connections: Connections): Pick<Connections, 'use'> {
+  return {
     use: (work) =>
       connections.use((connection) =>
         work({
@@ -46,9 +46,25 @@ test('only BEGIN fails → a batch with an idempotency key stores neither the ke
         }),
       ),
   };
-  await assert.rejects(commitBatch(failing, [creation], 'allOwners'), StoreUnavailable);
+}
+
+test('only BEGIN fails → a batch with an idempotency key stores neither the key nor the plant', async (t) => {
+  const connections = await openMigrated(t);
+  await assert.rejects(commitBatch(withoutBegin(connections), [creation], 'allOwners'), StoreUnavailable);
   const text = 'SELECT key FROM idempotency_keys UNION ALL SELECT name FROM plants';
   assert.deepEqual(await connections.query({ text }), []);
+});
+
+test('only BEGIN fails → the outcome of a batch is unknown, also if a plant that was to be new exists', async (t) => {
+  const connections = await openMigrated(t);
+  assert.deepEqual(await commitBatch(connections, [create(1n), create(2n)], 'allNew'), [
+    'created',
+    'created',
+  ]);
+  await assert.rejects(
+    commitBatch(withoutBegin(connections), [create(1n), remove(2n)], 'allNew'),
+    (error) => error instanceof StoreUnavailable && !(error instanceof NothingStored),
+  );
 });
 
 test('a batch of one owner → no statement that may read all rows of the owner', async (t) => {

@@ -7,7 +7,7 @@ import { DatabaseSync } from 'node:sqlite';
 import type { TestContext } from 'node:test';
 import pg from 'pg';
 import { connectionOptions, loadConfig } from '../../src/config.ts';
-import { PATIENCE_MS, PATIENT_CONNECTIONS } from './patience.ts';
+import { PATIENCE_MS, PATIENT_CONNECTIONS, until } from './patience.ts';
 
 /** Options to open a store in tests: those of the service, with longer timeouts for a busy machine. */
 export const connections = connectionOptions(loadConfig(PATIENT_CONNECTIONS, {}));
@@ -77,6 +77,20 @@ export async function rowsOf(
       .map((row) => ({ ...row }));
   }
   return onServer(url, async (client) => (await client.query<Record<string, unknown>>(sql)).rows);
+}
+
+/** Rows of `pg_stat_activity` of other clients of the same database: the rest of a query after SELECT. */
+export const OTHER_SESSIONS = `FROM pg_stat_activity WHERE datname = current_database()
+                                  AND pid <> pg_backend_pid() AND backend_type = 'client backend'`;
+
+/** Returns the number of deadlocks in a database. First waits for the end of all sessions: the server counts them only then. */
+export async function deadlocksIn(url: string): Promise<number> {
+  await until(async () => (await rowsOf(url, `SELECT ${OTHER_SESSIONS}`)).length === 0);
+  const [row] = await rowsOf(
+    url,
+    'SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()',
+  );
+  return Number(row?.deadlocks);
 }
 
 function fileOf(url: string): string {

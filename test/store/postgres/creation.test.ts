@@ -10,8 +10,7 @@ import {
   StoreUnavailable,
   type Write,
 } from '../../../src/store/store.ts';
-import { execute, connections as options, postgres, rowsOf } from '../../support/engines.ts';
-import { until } from '../../support/patience.ts';
+import { deadlocksIn, execute, connections as options, postgres, rowsOf } from '../../support/engines.ts';
 import { startTcpProxy } from '../../support/servers/tcp-proxy.ts';
 import {
   countOf,
@@ -27,10 +26,6 @@ const ROUNDS = 5;
 
 /** A write without effect. With it, a batch with an idempotency key is a transaction, not one statement. */
 const OTHER_WRITE: Write = { kind: 'recordTokenUse', id: 'unknown', at: 1 };
-
-const OTHER_SESSIONS = `SELECT FROM pg_stat_activity
-                         WHERE datname = current_database() AND pid <> pg_backend_pid()
-                           AND backend_type = 'client backend'`;
 
 async function openFresh(t: TestContext): Promise<{ url: string; store: Store }> {
   const url = await postgres.freshUrl(t);
@@ -341,8 +336,5 @@ test('two instances insert the same plants in opposite orders → no deadlock', 
     assert.equal(countOf(outcomes, 'created'), ids.length);
     assert.equal(countOf(outcomes, 'idTaken'), ids.length);
   }
-  // The server counts the deadlocks of a session when the session has ended.
-  await until(async () => (await rowsOf(url, OTHER_SESSIONS)).length === 0);
-  const deadlocks = 'SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()';
-  assert.deepEqual(await rowsOf(url, deadlocks), [{ deadlocks: '0' }]);
+  assert.equal(await deadlocksIn(url), 0);
 });

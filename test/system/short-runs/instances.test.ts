@@ -1,14 +1,13 @@
 import assert from 'node:assert/strict';
 import { after, before, type TestContext, test } from 'node:test';
 import { setImmediate, setTimeout } from 'node:timers/promises';
-import pg from 'pg';
 import { GRACE_MS } from '../../../src/server.ts';
 import { openStore } from '../../../src/store/open-engine.ts';
 import { migratePostgres } from '../../../src/store/postgres/migrate.ts';
 import type { Store, Write } from '../../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../../src/token.ts';
 import { describeRecording, recordWorkload } from '../../long/instances.ts';
-import { execute, postgres } from '../../support/engines.ts';
+import { deadlocksIn, execute, postgres } from '../../support/engines.ts';
 import { REJECT_SEVERAL_OWNERS } from '../../support/faults/citus-delete-limit.ts';
 import { describeViolation, findViolation } from '../../support/linearizability.ts';
 import { bearer } from '../../support/service.ts';
@@ -144,21 +143,6 @@ function openOn(url: string): Promise<Store> {
   });
 }
 
-async function queryOn(url: string, text: string): Promise<Readonly<Record<string, unknown>> | undefined> {
-  const client = new pg.Client({ connectionString: url });
-  await client.connect();
-  try {
-    return (await client.query<Record<string, unknown>>(text)).rows[0];
-  } finally {
-    await client.end();
-  }
-}
-
-async function deadlocksIn(url: string): Promise<number> {
-  const text = 'SELECT deadlocks FROM pg_stat_database WHERE datname = current_database()';
-  return Number((await queryOn(url, text))?.deadlocks);
-}
-
 function shuffled<T>(values: readonly T[]): T[] {
   return values
     .map((value) => ({ value, order: Math.random() }))
@@ -205,7 +189,6 @@ for (const how of ['all together', 'owner by owner'])
       }),
     );
     await Promise.all(crowd);
-    // PostgreSQL updates its deadlock counter when a connection ends.
     for (const store of stores) await store.close();
     assert.equal(await deadlocksIn(url), 0);
   });
@@ -218,11 +201,11 @@ for (const how of ['all together', 'owner by owner'])
     const stores = await Promise.all(Array.from({ length: INSTANCES }, () => openOn(url)));
     const ids = Array.from({ length: 600 }, (_, index) => index);
     // With many other rows, PostgreSQL looks up the deleted plants by index.
-    await queryOn(
+    await execute(
       url,
       "INSERT INTO plants (owner, id, name) SELECT 'others', id, '' FROM generate_series(1, 20000) AS id",
     );
-    await queryOn(url, 'ANALYZE plants');
+    await execute(url, 'ANALYZE plants');
     for (let round = 0; round < 40; round += 1) {
       await Promise.all(ids.map((id) => stores[0]?.write(creation(id))));
       // Sets of different sizes: PostgreSQL visits sets of equal size in the same order.

@@ -86,12 +86,13 @@ function tokenId(write: TokenWrite): string {
   return write.kind === 'createToken' ? write.token.id : write.id;
 }
 
+/** True if `execute` sends one statement, which the server runs as a transaction. */
 function isOneStatement(members: readonly Member[], mode: BatchMode): boolean {
-  if (claimsKeys(members, mode)) return false;
-  if (members.length === 1) return true;
-  if (members.every(isDeletion)) return partsOf(members, mode).length === 1;
-  if (members.every(isCreation)) return partsOf(members, mode).length === 1;
-  return false;
+  const statements =
+    partsOf(members.filter(isCreation), mode).length +
+    partsOf(members.filter(isDeletion), mode).length +
+    members.filter(isTokenWrite).length;
+  return statements === 1 && !claimsKeys(members, mode);
 }
 
 /** True if a statement stores idempotency keys before another one creates their plants. */

@@ -1,11 +1,12 @@
 import assert from 'node:assert/strict';
 import { writeFile } from 'node:fs/promises';
-import { delimiter, join } from 'node:path';
+import { join } from 'node:path';
 import { test } from 'node:test';
 import { INT64_MAX, INT64_MIN } from '../../src/plant.ts';
-import { ROOT, read, run } from '../support/deploy-files.ts';
+import { read } from '../support/deploy-files.ts';
 import { needsProgram } from '../support/needs.ts';
 import { newInstallation } from '../support/program.ts';
+import { runScript } from '../support/shell-script.ts';
 
 test(
   'the commands that delete an owner → none of its plants is left, its tokens are revoked, others keep theirs',
@@ -25,24 +26,12 @@ test(
       await store.token(owner);
       await store.token(owner, '--scope', 'plants:read');
     }
-    const command = join(store.folder, 'plant-store');
-    await writeFile(
-      command,
-      `#!/bin/sh\nexec "${process.execPath}" "${join(ROOT, 'bin/plant-store.js')}" "$@"\n`,
-      {
-        mode: 0o755,
-      },
-    );
     const service = await store.serve();
 
-    const { stdout } = await run('sh', ['-ec', script.replaceAll('http://127.0.0.1:8080', service.url)], {
-      cwd: store.folder,
-      env: {
-        ...process.env,
-        PATH: [store.folder, process.env.PATH].join(delimiter),
-        DATABASE_URL: store.databaseUrl,
-      },
-    });
+    const stdout = await runScript(
+      store,
+      `set -e\n${script.replaceAll('http://127.0.0.1:8080', service.url)}`,
+    );
 
     assert.match(stdout, /^(?:revoked \S+ of alice\n){3}\s*0\n$/);
     assert.equal((await store.run(['export', 'alice'])).stdout, '');

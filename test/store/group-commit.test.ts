@@ -166,6 +166,25 @@ describe('collecting', () => {
     await Promise.all(all);
   });
 
+  test('writes of the iteration in which a batch starts wait for those of the next one', async () => {
+    const { write, begun, idsBegun } = createHeld({ maxInFlight: 2 });
+    const all = write(1);
+    await setImmediate();
+    all.push(...write(2));
+    await setImmediate();
+    assert.equal(begun.length, 1);
+    all.push(...write(3));
+    await setImmediate();
+    assert.equal(begun.length, 1);
+    all.push(...write(4));
+    assert.deepEqual(await idsBegun(), [
+      [1, 2],
+      [3, 4],
+    ]);
+    for (const batch of begun) batch.succeed();
+    await Promise.all(all);
+  });
+
   test('a single write does not wait for others', async () => {
     const { begun, write, idsBegun } = createHeld();
     const [alone] = write(2);
@@ -350,9 +369,10 @@ describe('halves', () => {
     const held = createHeld({ inHalves: () => true });
     await run(held, 64);
     const before = held.begun.length;
-    const writes = held.write(...range(64));
+    const writes = held.write(...range(32));
     const begunSince = () => held.begun.slice(before).map(({ ids }) => ids);
     assert.deepEqual(begunSince(), [range(32)]);
+    writes.push(...held.write(...range(64).slice(32)));
     await turns();
     assert.equal(begunSince().length, 1, 'one batch at a time');
     at(held.begun, before).succeed();
@@ -373,9 +393,23 @@ describe('halves', () => {
     await Promise.all(writes);
   });
 
+  test('writes in flight count as in progress', async () => {
+    const held = createHeld({ inHalves: () => true });
+    const writes = held.write(...range(40));
+    await held.idsBegun();
+    writes.push(...held.write(...range(100).slice(40)));
+    for (let index = 0; index < (await held.idsBegun()).length; index += 1) at(held.begun, index).succeed();
+    await Promise.all(writes);
+    assert.deepEqual(
+      held.begun.map(({ ids }) => ids),
+      [range(40), range(90).slice(40), range(100).slice(90)],
+    );
+  });
+
   test('fewer than 32 writes in progress → one batch', async () => {
     const held = createHeld({ inHalves: () => true });
     for (let round = 0; round < 3; round += 1) assert.deepEqual(await run(held, 31), [range(31)]);
+    assert.deepEqual(await run(held, 32), [range(16), range(32).slice(16)]);
   });
 
   test('inHalves is asked at each batch', async () => {

@@ -48,9 +48,11 @@ export async function abuse(attack: Attack, options: AbuseOptions): Promise<read
   for (const line of describeAbuse('service', figures)) report(line);
   const isBusy = slack > 1 && isMachineBusy(figures);
   if (isBusy) report('  the machine is busy: bounds that depend on speed are not judged');
+  const max = attack.connections;
+  const min = overTls ? minHandshakes(attack) : max;
   const faults = isBusy
-    ? abuseFaults(figures, withoutSpeed(usual), 0)
-    : abuseFaults(figures, slacken(usual, slack), overTls ? connectionsOverTls(attack) : attack.connections);
+    ? abuseFaults(figures, withoutSpeed(usual), { min: 0, max })
+    : abuseFaults(figures, slacken(usual, slack), { min, max });
   report(faults.length === 0 ? '  holds' : `  BROKEN: ${faults.join('; ')}`);
   return faults;
 }
@@ -64,8 +66,11 @@ function boundsOverTls(bounds: Bounds, connections: number): Bounds {
   };
 }
 
-/** Returns the number of attackers whose handshakes end: the service closes connections above its limit before them. */
-function connectionsOverTls({ connections, env }: Attack): number {
+/**
+ * Returns the min number of attackers whose handshakes end. The service may close a connection above its limit before its
+ * handshake; a slow machine has more of them at the same time.
+ */
+function minHandshakes({ connections, env }: Attack): number {
   return Math.min(connections, Number(env?.MAX_CONNECTIONS ?? connections));
 }
 

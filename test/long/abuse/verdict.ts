@@ -62,8 +62,14 @@ export function withoutSpeed(bounds: Bounds): Bounds {
   return { ...others, memory, samples: 0, p99Ms: never, longestMs: never, stopMs: never };
 }
 
+/** Number of attackers whose connections the service accepts. */
+interface Accepted {
+  readonly min: number;
+  readonly max: number;
+}
+
 /** Returns the bounds that the figures break, in words; empty when all hold. */
-export function abuseFaults(figures: AbuseFigures, bounds: Bounds, connections: number): string[] {
+export function abuseFaults(figures: AbuseFigures, bounds: Bounds, accepted: Accepted): string[] {
   const { others, memory, readBytes, closedMs, idleMs, stop, report } = figures;
   const faults: string[] = [...figures.problems];
   const below = (what: string, value: number | undefined, bound: number | undefined, show = inMs): void => {
@@ -83,24 +89,24 @@ export function abuseFaults(figures: AbuseFigures, bounds: Bounds, connections: 
   below('idle again', idleMs, bounds.idleMs);
   below('the stop', stop.ms, bounds.stopMs);
   if (stop.code !== 0) faults.push(`the stop gave exit code ${stop.code}`);
-  if (report.connected < connections)
-    faults.push(`only ${report.connected} of ${connections} attackers connected`);
-  faults.push(...answerFaults(report, bounds, connections));
+  if (report.connected < accepted.min)
+    faults.push(`only ${report.connected} of ${accepted.min} attackers connected`);
+  faults.push(...answerFaults(report, bounds, accepted));
   if (bounds.isUnchanged && !figures.isUnchanged) faults.push('the plants changed');
   return faults;
 }
 
-function answerFaults({ statuses, whole }: AttackReport, bounds: Bounds, connections: number): string[] {
+function answerFaults({ statuses, whole }: AttackReport, bounds: Bounds, { min, max }: Accepted): string[] {
   const faults: string[] = [];
   const answers = Object.values(statuses).reduce((sum, count) => sum + count, 0);
-  const wanted = connections * (bounds.answersEach ?? 0);
-  if (bounds.answersEach !== undefined && answers !== wanted)
-    faults.push(`${answers} responses arrived, not ${wanted}`);
+  const { answersEach = 0 } = bounds;
+  const wanted = [...new Set([min, max])].map((attackers) => attackers * answersEach);
+  if (answersEach > 0 && (answers < min * answersEach || answers > max * answersEach))
+    faults.push(`${answers} responses arrived, not ${wanted.join(' to ')}`);
   for (const [status, count] of Object.entries(statuses))
     if (bounds.statuses !== undefined && !bounds.statuses.includes(Number(status)))
       faults.push(`${count} attackers got ${status}`);
-  if (bounds.isWhole && whole < connections)
-    faults.push(`only ${whole} of ${connections} responses were complete`);
+  if (bounds.isWhole && whole < min) faults.push(`only ${whole} of ${min} responses were complete`);
   return faults;
 }
 

@@ -97,9 +97,11 @@ const ALL_BOUNDS: Bounds = {
   isUnchanged: true,
 };
 
+const TEN = { min: 10, max: 10 };
+
 describe('the bounds of an attack', () => {
   it('figures just below them → pass', () => {
-    assert.deepEqual(abuseFaults(GOOD, ALL_BOUNDS, 10), []);
+    assert.deepEqual(abuseFaults(GOOD, ALL_BOUNDS, TEN), []);
   });
 
   const { others, report, memory } = GOOD;
@@ -120,6 +122,7 @@ describe('the bounds of an attack', () => {
     [{ stop: { code: 1, ms: 1 } }, /exit code 1/],
     [{ report: { ...report, connected: 9 } }, /only 9 of 10 attackers/],
     [{ report: { ...report, statuses: { 200: 19 } } }, /19 responses arrived, not 20/],
+    [{ report: { ...report, statuses: { 200: 21 } } }, /21 responses arrived, not 20/],
     [{ report: { ...report, statuses: { 200: 19, 408: 1 } } }, /1 attackers got 408/],
     [{ report: { ...report, whole: 9 } }, /only 9 of 10 responses were complete/],
     [{ isUnchanged: false }, /plants changed/],
@@ -127,11 +130,22 @@ describe('the bounds of an attack', () => {
   ];
   for (const [harm, fault] of harms) {
     it(`figures above them → fail with ${fault.source}`, () => {
-      const [only, ...more] = abuseFaults({ ...GOOD, ...harm }, ALL_BOUNDS, 10);
+      const [only, ...more] = abuseFaults({ ...GOOD, ...harm }, ALL_BOUNDS, TEN);
       assert.match(only ?? '', fault);
       assert.deepEqual(more, []);
     });
   }
+
+  it('an unknown number of attackers was accepted → as many responses as some number of them gets', () => {
+    const faultsFor = (count: number) =>
+      abuseFaults({ ...GOOD, report: { ...report, statuses: { 200: count } } }, ALL_BOUNDS, {
+        min: 8,
+        max: 10,
+      });
+    for (const count of [16, 20]) assert.deepEqual(faultsFor(count), []);
+    for (const count of [15, 21])
+      assert.deepEqual(faultsFor(count), [`${count} responses arrived, not 16 to 20`]);
+  });
 
   it('busy machine → only bounds on speed are not judged', () => {
     const alone = (p99: number) => ({ ...GOOD.alone, requests: { ...WAITS, p99 } });
@@ -140,7 +154,9 @@ describe('the bounds of an attack', () => {
       [false, true],
     );
     const bounds = withoutSpeed(ALL_BOUNDS);
-    const judged = harms.filter(([harm]) => abuseFaults({ ...GOOD, ...harm }, bounds, 0).length > 0);
+    const judged = harms.filter(
+      ([harm]) => abuseFaults({ ...GOOD, ...harm }, bounds, { min: 0, max: 10 }).length > 0,
+    );
     const bySpeed = /only|p99|memory|longest|closed|idle|the stop|arrived/;
     assert.deepEqual(
       judged.map(([, fault]) => fault.source),
@@ -148,7 +164,7 @@ describe('the bounds of an attack', () => {
     );
     assert.ok(judged.length >= 5);
     const growth = { ...GOOD, memory: { ...memory, peak: 292 * MEBIBYTE } };
-    assert.deepEqual(abuseFaults(growth, bounds, 10), ['memory: 192.0 MiB, bound 192.0 MiB']);
+    assert.deepEqual(abuseFaults(growth, bounds, TEN), ['memory: 192.0 MiB, bound 192.0 MiB']);
   });
 
   it('the catalogue has at least 20 attacks with unique names', () => {

@@ -67,8 +67,8 @@ function boundsOverTls(bounds: Bounds, connections: number): Bounds {
 }
 
 /**
- * Returns the min number of attackers whose handshakes end. The service may close a connection above its limit before its
- * handshake; a slow machine has more of them at the same time.
+ * Returns the min number of attackers whose handshakes end. The service may close a connection above its limit before the
+ * handshake ends: how many depends on the speed of the machine.
  */
 function minHandshakes({ connections, env }: Attack): number {
   return Math.min(connections, Number(env?.MAX_CONNECTIONS ?? connections));

@@ -7,9 +7,10 @@ import { createPrivateCache, protectCompileCache } from './compile-cache.js';
 // Ignores SIGUSR1 before anything else: Node would open its debugger, a port without authentication that runs any code.
 process.on('SIGUSR1', () => undefined);
 
-/** The first version of Node 24 with `limits` in node:sqlite. */
-const MIN_NODE = '24.15';
-/** The first SQLite whose reset of the write-ahead log cannot corrupt the file. Node 25.0 to 25.8 have older ones. */
+/** The first versions of Node 24 and 26 whose `writableFinished` is false for a response that was cut off. Node 25 has none. */
+const MIN_NODE_24 = '24.20';
+const MIN_NODE_26 = '26.7';
+/** The first SQLite whose reset of the write-ahead log cannot corrupt the file. A Node of a distribution may have an older one. */
 const MIN_SQLITE = '3.51.3';
 
 // Only this user may read and write the files and folders that the process creates. The single executable repeats
@@ -23,10 +24,11 @@ process.title = 'plant-store';
 const hasSources = existsSync(new URL('../src/cli/main.ts', import.meta.url));
 
 const { node, sqlite = '0' } = process.versions;
-if (isOlder(node, MIN_NODE) || isOlder(sqlite, MIN_SQLITE)) {
-  const fault = isOlder(node, MIN_NODE)
-    ? `needs Node ${MIN_NODE} or newer; this is ${node}`
-    : `needs a Node with SQLite ${MIN_SQLITE} or newer, as 24.15, 25.9 and later have; this is ${node} with SQLite ${sqlite}`;
+const isOldNode = isOlder(node, MIN_NODE_24) || (!isOlder(node, '25') && isOlder(node, MIN_NODE_26));
+if (isOldNode || isOlder(sqlite, MIN_SQLITE)) {
+  const fault = isOldNode
+    ? `needs Node 24 from ${MIN_NODE_24}, or Node ${MIN_NODE_26} or newer; this is ${node}`
+    : `needs a Node with SQLite ${MIN_SQLITE} or newer, as those of nodejs.org have; this is ${node} with SQLite ${sqlite}`;
   const remedy = hasSources ? remedyIn(fileURLToPath(new URL('../', import.meta.url))) : '';
   process.stderr.write(`plant-store: ${fault}${remedy}\n`);
   process.exit(1);

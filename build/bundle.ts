@@ -28,7 +28,7 @@ export async function bundle(
     splitting: format === 'esm',
     platform: 'node',
     format,
-    target: 'node24.15',
+    target: 'node24.20',
     banner: { js: BANNERS[format] },
     define: format === 'cjs' ? { 'import.meta.url': 'fileUrl' } : {},
     // pg loads it only if it is installed.

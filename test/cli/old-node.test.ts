@@ -29,13 +29,22 @@ async function messageIn(clone: string, versions: object, ...files: readonly str
 test('older Node in a clone → says how to install the required version', async () => {
   assert.equal(
     await messageIn(await freshFolder(), OLD_NODE),
-    'plant-store: needs Node 24.15 or newer; this is 20.20.2. Run `npm ci --ignore-scripts=false`, which installs it, and start with `npx plant-store`\n',
+    'plant-store: needs Node 24 from 24.20, or Node 26.7 or newer; this is 20.20.2. Run `npm ci --ignore-scripts=false`, which installs it, and start with `npx plant-store`\n',
   );
 });
 
+for (const node of ['24.19.1', '25.0.0', '25.9.0', '26.6.2'])
+  test(`Node ${node} → names the required versions`, async () => {
+    const versions = { node, sqlite: '3.53.4' };
+    assert.match(
+      await messageIn(await freshFolder(), versions),
+      /needs Node 24 from 24\.20, or Node 26\.7 or newer; this is /,
+    );
+  });
+
 for (const [node, sqlite] of [
-  ['25.8.0', '3.51.2'],
-  ['24.15.0', undefined],
+  ['26.7.0', '3.51.2'],
+  ['24.20.0', undefined],
 ] as const)
   test(`Node ${node} with SQLite ${sqlite} → names the required version of SQLite`, async () => {
     assert.match(
@@ -67,8 +76,14 @@ test('installed Node of an earlier version → says to install the required one'
 
 test('the minimum Node is the same in all places that name it', async () => {
   const { engines } = JSON.parse(await textOf('package.json'));
-  const [, min] = /^\^(\d+\.\d+) \|\| >=25\.9$/.exec(engines.node) ?? [];
-  assert.ok((await textOf('bin/plant-store.js')).includes(`MIN_NODE = '${min}'`));
-  assert.ok((await textOf('build/bundle.ts')).includes(`target: 'node${min}'`));
-  assert.ok((await textOf('build/package-readme.md')).includes(`Node ${min} or newer`));
+  const [, of24, of26] = /^\^(24\.\d+) \|\| >=(26\.\d+)$/.exec(engines.node) ?? [];
+  assert.ok(
+    (await textOf('bin/plant-store.js')).includes(`MIN_NODE_24 = '${of24}';\nconst MIN_NODE_26 = '${of26}'`),
+  );
+  assert.ok((await textOf('build/bundle.ts')).includes(`target: 'node${of24}'`));
+  const range = `24 from ${of24}, or Node ${of26} or newer`;
+  assert.ok((await textOf('build/package-readme.md')).includes(range));
+  assert.ok((await textOf('docs/operations.md')).includes(range));
+  const { dependencies } = JSON.parse(await textOf('build/supported-nodes/package.json'));
+  assert.equal(dependencies['oldest-node'], `npm:node@${of24}.0`);
 });

@@ -155,7 +155,10 @@ describe('the installed program', () => {
     await writeFile(join(folder, 'old.js'), old);
     const failed = await run(process.execPath, ['old.js'], { cwd: folder }).catch((error: unknown) => error);
     assert.ok(failed instanceof Error && 'stderr' in failed);
-    assert.equal(failed.stderr, 'plant-store: needs Node 24.15 or newer; this is 20.1.0\n');
+    assert.equal(
+      failed.stderr,
+      'plant-store: needs Node 24 from 24.20, or Node 26.7 or newer; this is 20.1.0\n',
+    );
   });
 });
 

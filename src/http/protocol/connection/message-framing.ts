@@ -33,7 +33,7 @@ const MAX_LINE = 20;
 
 /**
  * Max headers of a request; as many trailers. Node keeps each as two strings, so that tiny ones take far more memory than
- * their bytes. Node 24.15 ignores those above 1,000, such as a `Content-Length`; 24.21 rejects them.
+ * their bytes.
  */
 export const MAX_FIELDS = 100;
 

@@ -1,4 +1,4 @@
-import { existsSync, fstatSync, ftruncateSync, lstatSync, rmSync } from 'node:fs';
+import { fstatSync, ftruncateSync, lstatSync, rmSync, statSync } from 'node:fs';
 import { type FileHandle, link, open, rename, rm } from 'node:fs/promises';
 import { dirname } from 'node:path';
 import { SIDE_FILE_ENDING } from '../database-url.ts';
@@ -156,10 +156,17 @@ function rejectSideFile(file: string): void {
 
 // Also rejects what SQLite left of an earlier file with this name: it would change the content of a new one.
 function rejectExisting(file: string): void {
-  if (existsSync(`${file}/.`))
-    throw new CommandFailed(`cannot create ${file}: it is a folder; name a file in it`);
+  if (isFolder(file)) throw new CommandFailed(`cannot create ${file}: it is a folder; name a file in it`);
   for (const ending of ['', ...SQLITE_ENDINGS])
     if (isThere(`${file}${ending}`)) throw alreadyThere(`${file}${ending}`);
+}
+
+function isFolder(file: string): boolean {
+  try {
+    return statSync(file).isDirectory();
+  } catch {
+    return false;
+  }
 }
 
 // True also for a symbolic link to an absent file, which SQLite would create or not open.

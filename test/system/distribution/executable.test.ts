@@ -120,6 +120,12 @@ describe('the executable on a machine without Node', () => {
     assert.deepEqual({ code, signal, stderr }, { code: 0, signal: null, stderr: '' });
   });
 
+  it('the script that a release runs → passes with the executable, fails with another program', async () => {
+    const script = join(ROOT, 'build/try-executable.ts');
+    await run(process.execPath, [script, executable]);
+    await assert.rejects(run(process.execPath, [script, process.execPath]), { code: 1, message: /v24/ });
+  });
+
   it('NODE_COMPILE_CACHE names a new folder, umask 0 → writable by its owner only', async () => {
     const { wrap = (same) => same } = isolated({ NODE_COMPILE_CACHE: '/compiled' });
     const { code, stderr } = await machine.runProcess(['--version'], {

@@ -24,8 +24,8 @@ export const BUFFER_LIMITS = {
  */
 export type LineKind = keyof typeof BUFFER_LIMITS;
 
-/** Milliseconds that an exiting process waits for a slow reader of the log. */
-export const EXIT_FLUSH_MS = 250;
+/** Milliseconds that an exiting process waits for the reader of the log: while it reads nothing, and in total. */
+export const EXIT_FLUSH_MS = { idle: 250, total: 2_000 };
 const LAST_STEP_MS = 5;
 
 const NOTHING = Buffer.alloc(0);
@@ -116,10 +116,18 @@ export function createLogWriter({ isTerminal, minWrite, onDropped }: LogWriterOp
   }
 
   function writeLast(): void {
-    const deadline = performance.now() + EXIT_FLUSH_MS;
     const wait = new Int32Array(new SharedArrayBuffer(4));
-    while (!writeBuffered() && !failing && performance.now() < deadline)
+    const end = performance.now() + EXIT_FLUSH_MS.total;
+    let idleEnd = end;
+    let leftBefore = Number.POSITIVE_INFINITY;
+    while (!writeBuffered() && !failing) {
+      const now = performance.now();
+      const left = rest.length + buffered.length;
+      if (left < leftBefore) idleEnd = now + EXIT_FLUSH_MS.idle;
+      leftBefore = left;
+      if (now >= Math.min(idleEnd, end)) return;
       Atomics.wait(wait, 0, 0, LAST_STEP_MS);
+    }
   }
 
   setInterval(writeBuffered, FLUSH_EVERY_MS).unref();

@@ -6,6 +6,7 @@ import { type FileHandle, open } from 'node:fs/promises';
 import { join } from 'node:path';
 import { createInterface } from 'node:readline';
 import { describe, it, type TestContext } from 'node:test';
+import { setTimeout as sleep } from 'node:timers/promises';
 import { promisify } from 'node:util';
 import { needs } from '../../support/needs.ts';
 import { PATIENCE_MS } from '../../support/patience.ts';
@@ -16,9 +17,15 @@ import { bearer } from '../../support/service.ts';
 const REQUESTS = 4_500;
 const AT_ONCE = 50;
 
+/** Requests whose lines fill the pipe several times. None is dropped. */
+const SLOW_REQUESTS = 3_000;
+/** Pause of a slow reader each time it has emptied the pipe. Together, the pauses are longer than the wait for an idle reader. */
+const PAUSE_MS = 125;
+
 describe('the log is not read any more', needs('FIFOs', process.platform !== 'win32'), () => {
   it('requests and shutdown continue; audit lines are kept, dropped lines are counted', async (t) => {
-    const { program, pipe, url, adminUrl } = await serveIntoPipe(t);
+    const piped = await serveIntoPipe(t);
+    const { program, url, adminUrl } = piped;
     assert.equal(await statusOfAll(`${url}/openapi.json`, REQUESTS), 200);
     assert.equal((await fetch(`${url}/plants`, { headers: bearer('none') })).status, 401);
     assert.equal((await fetch(`${adminUrl}/live`)).status, 200);
@@ -26,7 +33,11 @@ describe('the log is not read any more', needs('FIFOs', process.platform !== 'wi
     assert.ok(dropped > 0 && dropped < REQUESTS, String(dropped));
 
     const lines: LogLine[] = [];
-    const report = await readLine(pipe, ({ msg }) => String(msg).startsWith('log lines were dropped'), lines);
+    const report = await readLine(
+      piped,
+      ({ msg }) => String(msg).startsWith('log lines were dropped'),
+      lines,
+    );
     assert.deepEqual([report.level, report.lines], [40, dropped]);
     assert.ok(lines.some(({ audit }) => audit === 'tokenRefused'));
     assert.equal(lines.filter(({ msg }) => msg === 'answered').length, REQUESTS + 1 - dropped);
@@ -40,12 +51,13 @@ describe('the log is not read any more', needs('FIFOs', process.platform !== 'wi
   });
 
   it('lines were dropped, and the reader goes on during the shutdown → their number comes before the last line', async (t) => {
-    const { program, pipe, url, adminUrl } = await serveIntoPipe(t);
+    const piped = await serveIntoPipe(t);
+    const { program, url, adminUrl } = piped;
     assert.equal(await statusOfAll(`${url}/openapi.json`, REQUESTS), 200);
     const dropped = await droppedAt(adminUrl);
     program.kill('SIGTERM');
     const lines: LogLine[] = [];
-    await readLine(pipe, ({ msg }) => msg === 'stopped', lines);
+    await readLine(piped, ({ msg }) => msg === 'stopped', lines);
     const reports = lines.filter(({ msg }) => String(msg).startsWith('log lines were dropped'));
     assert.deepEqual(
       reports.map((line) => line.lines),
@@ -55,13 +67,13 @@ describe('the log is not read any more', needs('FIFOs', process.platform !== 'wi
   });
 
   it('slow reader during the shutdown → gets all lines', async (t) => {
-    const { program, pipe, url } = await serveIntoPipe(t);
-    assert.equal(await statusOfAll(`${url}/openapi.json`, 1_000), 200);
-    program.kill('SIGTERM');
+    const piped = await serveIntoPipe(t);
+    assert.equal(await statusOfAll(`${piped.url}/openapi.json`, SLOW_REQUESTS), 200);
+    piped.program.kill('SIGTERM');
     const lines: LogLine[] = [];
-    await readLine(pipe, ({ msg }) => msg === 'stopped', lines);
-    assert.equal(lines.filter(({ msg }) => msg === 'answered').length, 1_000);
-    assert.equal((await endOf(program)).code, 0);
+    await readLine(piped, ({ msg }) => msg === 'stopped', lines, PAUSE_MS);
+    assert.equal(lines.filter(({ msg }) => msg === 'answered').length, SLOW_REQUESTS);
+    assert.equal((await endOf(piped.program)).code, 0);
   });
 });
 
@@ -102,6 +114,9 @@ describe('the log is not read, and clients cause a flood of lines', () => {
   });
 });
 
+/** Line that the test adds to the log of a program that has ended. */
+const END = '{"msg":"end of the log"}\n';
+
 interface Piped {
   readonly program: Program;
   /** The reading end; it reads only on request. */
@@ -121,30 +136,39 @@ async function serveIntoPipe(t: TestContext): Promise<Piped> {
     env: { NODE_ENV: 'production' },
     wrap: (command) => ['bash', '-c', 'exec "$@" > log', 'bash', ...command],
   });
-  const serving = await readLine(pipe, ({ msg }) => msg === 'serving');
+  const serving = await readLine({ program, pipe }, ({ msg }) => msg === 'serving');
   return { program, pipe, url: String(serving.url), adminUrl: String(serving.adminUrl) };
 }
 
-/** Reads lines until one matches. Adds all of them to `lines`. */
+/** Reads lines until one matches. Adds all of them to `lines`. Rejects if the program ends without the line. */
 async function readLine(
-  pipe: FileHandle,
+  { program, pipe }: Pick<Piped, 'program' | 'pipe'>,
   fits: (line: LogLine) => boolean,
   lines: LogLine[] = [],
+  pauseMs = 0,
 ): Promise<LogLine> {
   let text = '';
-  for (;;) {
-    const { buffer, bytesRead } = await pipe.read(Buffer.alloc(65_536));
-    text += buffer.toString('utf8', 0, bytesRead);
-    const end = text.lastIndexOf('\n') + 1;
-    const read = text
-      .slice(0, end)
-      .split('\n')
-      .filter((line) => line !== '')
-      .map((line): LogLine => JSON.parse(line));
-    text = text.slice(end);
-    lines.push(...read);
-    const found = read.find(fits);
-    if (found !== undefined) return found;
+  let isReading = true;
+  // The pipe has no end: the test has its writing end too.
+  void program.ended.then(async () => {
+    if (isReading) await pipe.write(END);
+  });
+  try {
+    for (;;) {
+      const { buffer, bytesRead } = await pipe.read(Buffer.alloc(65_536));
+      text += buffer.toString('utf8', 0, bytesRead);
+      const end = text.lastIndexOf('\n') + 1;
+      const complete = text.slice(0, end);
+      text = text.slice(end);
+      const read = complete.split('\n').flatMap((line): LogLine[] => (line === '' ? [] : [JSON.parse(line)]));
+      lines.push(...read);
+      const found = read.find(fits);
+      if (found !== undefined) return found;
+      assert.ok(!complete.endsWith(END), `the log ended after ${lines.length} lines`);
+      await sleep(pauseMs);
+    }
+  } finally {
+    isReading = false;
   }
 }
 

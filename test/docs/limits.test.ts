@@ -197,6 +197,7 @@ const texts: Readonly<Record<string, readonly string[]>> = {
     `up to ${BUFFER_LIMITS.other / MIB} MiB of lines waits in memory. From ${BUFFER_LIMITS.request / KIB} KiB`,
     `from ${BUFFER_LIMITS.failedRequest / KIB} KiB on \`failed\` lines`,
     `waits for a slow reader for up to ${EXIT_FLUSH_MS.total / SECOND_MS} s, and ${EXIT_FLUSH_MS.idle} ms for one that reads nothing`,
+    `a slow reader of the [log](#log), for up to ${EXIT_FLUSH_MS.total / SECOND_MS} s`,
     `A minute has up to ${MAX_LINES_IN_WINDOW} of each reason`,
   ],
   'docs/postgresql.md': [`Every 503 is error 50300 with \`Retry-After: ${RETRY_SOON['retry-after']}\``],

@@ -21,7 +21,7 @@ import {
 } from '../../../src/store/store.ts';
 import { mintSecret, newToken, scopes } from '../../../src/token.ts';
 import { connections, freshFolder } from '../../support/engines.ts';
-import { PATIENCE_MS } from '../../support/patience.ts';
+import { PATIENCE_MS, until } from '../../support/patience.ts';
 import { plantRow } from '../../support/plants.ts';
 import { create as creation, failTest, parsePlants, upTo } from '../../support/store-setup.ts';
 
@@ -664,7 +664,10 @@ describe('idempotency keys', () => {
     );
     clock.now += 2 * DAY_MS;
     await passMinute(t, store);
-    for (let writes = 0; writes < 10; writes += 1) assert.equal(await store.write(remove(-1)), 'absent');
-    assert.equal(countOf(file, 'idempotency_keys'), 0);
+    // Each batch deletes for a limited time. How many keys that are depends on the machine.
+    await until(async () => {
+      assert.equal(await store.write(remove(-1)), 'absent');
+      return countOf(file, 'idempotency_keys') === 0;
+    });
   });
 });

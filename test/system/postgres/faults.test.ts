@@ -412,7 +412,7 @@ test('a write queued behind stalled writes is rejected after its own timeout', a
   await assertUnavailable(await caller.remove(4));
   assert.equal(isAnswered, false);
   proxy.recover();
-  await first;
+  await assertUnavailable(await first);
 });
 
 test('the ledger of the writers detects a lost plant and an extra one', async (t) => {

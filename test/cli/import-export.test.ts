@@ -8,6 +8,7 @@ import { describe, it, type TestContext } from 'node:test';
 import { setImmediate } from 'node:timers/promises';
 import { fileURLToPath } from 'node:url';
 import pg from 'pg';
+import { displayUrl } from '../../src/database-url.ts';
 import { MAX_CELLS } from '../../src/formats/csv.ts';
 import { migrateStore } from '../../src/store/open-engine.ts';
 import { engines, execute, postgres, rowsOf, sqlite, type TestEngine } from '../support/engines.ts';
@@ -349,13 +350,11 @@ describe('export', TOGETHER, () => {
   });
 
   it('owner without plants → empty file', async (t) => {
-    const { run } = await prepare(t);
+    const { run, url } = await prepare(t);
     await run(['import', 'alice', EXAMPLE]);
     const { code, stdout, stderr } = await run(['export', 'zoe']);
-    assert.deepEqual(
-      { code, stdout, stderr },
-      { code: 0, stdout: '', stderr: 'the owner zoe has no plants\n' },
-    );
+    const message = `the owner zoe has no plants in the store at ${displayUrl(url)}\n`;
+    assert.deepEqual({ code, stdout, stderr }, { code: 0, stdout: '', stderr: message });
   });
 
   it('to a name that ends in .jsonl or .CSV → the format of that extension, also for import', async (t) => {

@@ -296,7 +296,8 @@ describe('token revoke', TOGETHER, () => {
     const mistyped = `${other.slice(0, -1)}${other.endsWith('0') ? '1' : '0'}`;
     for (const named of [mistyped, other.slice(1), mintSecret()]) {
       const rejected = await installation.run(['token', 'revoke', named]);
-      assertFails(rejected, /^plant-store: there is no such token; .*token list/);
+      const message = `plant-store: there is no such token in the store at ${installation.file}; `;
+      assertFails(rejected, new RegExp(`^${RegExp.escape(message)}.*token list`));
       assert.ok(!rejected.stderr.includes(secretPart(named)), rejected.stderr);
     }
     const { code, stdout, stderr } = await installation.run(['token', 'revoke', secret]);

@@ -2,6 +2,7 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { Command } from 'commander';
 import type { Flags } from '../../config.ts';
+import { displayUrl } from '../../database-url.ts';
 import type { Format } from '../../formats/format.ts';
 import type { Bulk } from '../../store/bulk-store.ts';
 import { escapeLines } from '../../terminal-text.ts';
@@ -40,7 +41,7 @@ export function exportCommand(context: CommandContext): Command {
       writeMessage(
         context.stderr,
         exported === 0
-          ? `the owner ${owner} has no plants`
+          ? `the owner ${owner} has no plants in the store at ${displayUrl(config.databaseUrl)}`
           : `${pluralize(exported, 'plant')} of ${owner} exported`,
       );
     },

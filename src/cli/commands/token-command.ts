@@ -2,6 +2,7 @@ import { Readable } from 'node:stream';
 import { pipeline } from 'node:stream/promises';
 import { Command, Option } from 'commander';
 import type { Flags } from '../../config.ts';
+import { displayUrl } from '../../database-url.ts';
 import { type Audit, createAudit } from '../../observability/audit-log.ts';
 import { revokeToken, storeToken } from '../../observability/audited-writes.ts';
 import type { Contents } from '../../store/bulk-store.ts';
@@ -139,29 +140,33 @@ function revokeTokenCommand(context: CommandContext): Command {
     const token = await withStore(context, config, (store) => revoke(store, audit, named), {
       mustExist: true,
     });
+    if (token === undefined) throw noSuchToken(named, config.databaseUrl);
     await printResult(context, describeRevocation(token));
   });
 }
 
-/** Revokes a token, unless it is already revoked. Resolves to the token as it was before the call. */
-async function revoke(store: Store, audit: Audit, named: string): Promise<FoundToken> {
-  const token = await getToken(store, named);
-  const { id, revokedAt } = token;
-  if (revokedAt === null)
-    await revokeToken(store, audit, id).catch((error: unknown) => {
-      throw explained(error, `the token ${id} may be revoked; run the command again`);
-    });
-  return token;
-}
-
-async function getToken(store: Store, named: string): Promise<FoundToken> {
+/**
+ * Revokes a token, unless it is already revoked. Resolves to the token as it was before the call; to undefined if there is none.
+ */
+async function revoke(store: Store, audit: Audit, named: string): Promise<FoundToken | undefined> {
   const token = isWellFormedSecret(named)
     ? await store.findToken(digestSecret(named))
     : await store.findTokenById(named);
-  if (token !== undefined) return token;
+  if (token?.revokedAt === null) {
+    const { id } = token;
+    await revokeToken(store, audit, id).catch((error: unknown) => {
+      throw explained(error, `the token ${id} may be revoked; run the command again`);
+    });
+  }
+  return token;
+}
+
+function noSuchToken(named: string, databaseUrl: string): CommandFailed {
   // Quotes the argument only if it is a token id. Any other text may be a secret token or a part of one.
   const which = isTokenId(named) ? `no token ${named}` : 'no such token';
-  throw new CommandFailed(`there is ${which}; run \`plant-store token list\` to see all ids`);
+  return new CommandFailed(
+    `there is ${which} in the store at ${displayUrl(databaseUrl)}; run \`plant-store token list\` to see all ids`,
+  );
 }
 
 function describeRevocation({ id, owner, revokedAt }: FoundToken): string {
